@@ -1,0 +1,59 @@
+"""Stable codes of findings and errors. Each has a page: docs/codes.md#lin-..."""
+
+from __future__ import annotations
+
+DOCS = "https://runlineage.dev/codes#"
+
+CODES: dict[str, str] = {
+    # J: the journal and the ledger
+    "LIN-J001": "torn last line",
+    "LIN-J002": "line is not JSON",
+    "LIN-J003": "chain broken: the line before is not the one that was written",
+    "LIN-J004": "sequence number is not the next one",
+    "LIN-J005": "unknown schema version",
+    "LIN-J006": "line does not fit its schema",
+    "LIN-J007": "a file that a later header or seal names is gone or shorter",
+    "LIN-J008": "a blob or an evidence file differs from its digest",
+    "LIN-J009": "the ledger does not match its anchor in the tracker",
+    "LIN-J010": "series file is damaged",
+    "LIN-J011": "two writers for one rank at one time",
+    "LIN-J012": "the ledger folder could not be written",
+    "LIN-J013": "ranks do not see the same ledger folder",
+    # L: the layer itself
+    "LIN-L001": "a part of the layer failed and is switched off",
+    "LIN-L002": "the tracker could not be reached or refused a call",
+    "LIN-L003": "attached too late",
+    "LIN-L004": "a value could not be read",
+    "LIN-L005": "runlineage is damaged or mixed with another distribution",
+    # C: checkpoints and resumes
+    "LIN-C001": "checkpoint folder without a sidecar",
+    "LIN-C002": "a component was not restored",
+    "LIN-C003": "a component was restored to something else",
+    "LIN-C004": "a component cannot be compared: nothing was recorded at the save",
+    "LIN-C005": "checkpoint is incomplete or its files changed",
+    "LIN-C006": "resumed from a quarantined checkpoint",
+    "LIN-C007": "no checkpoint is known for this resume",
+    # D: drift
+    "LIN-D001": "declared change",
+    "LIN-D002": "undeclared change",
+    "LIN-D003": "a declared mitigation is not in effect",
+    "LIN-D004": "several changes at one restart: confounded",
+    "LIN-D005": "requested and effective differ",
+    "LIN-D006": "an unclassified key changed",
+    "LIN-D007": "evidence is missing",
+    "LIN-D008": "config changed on resume and the tracker cannot show it by itself",
+    # A: alarms
+    "LIN-A001": "non-finite loss",
+    "LIN-A002": "non-finite gradient",
+    "LIN-A003": "loss out of its range",
+    "LIN-A004": "gradient norm out of its range",
+    # T: trackers
+    "LIN-T001": "the tracker's step went backwards after a rollback",
+    "LIN-T002": "a value was cut or refused by the tracker's limits",
+    "LIN-T003": "a non-finite value that the tracker's page hides or alters",
+}
+
+
+def page(code: str) -> str:
+    """Return the address of a code's page."""
+    return DOCS + code.lower()

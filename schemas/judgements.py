@@ -1,0 +1,167 @@
+"""Drift, regimes, mitigations, verdicts and alarms."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ._base import Code, Digest, Float, Model, Scalar, Uid
+
+ConceptClass = Literal["R", "C", "B", "O", "H", "unclassified"]
+"""R new regime; C conditional; B bitwise only; O operational; H evidence or hazard."""
+
+Status = Literal["holds", "caveat", "not_shown", "broken"]
+"""From best to worst; the worst wins."""
+
+STATUS_ORDER: tuple[Status, ...] = ("holds", "caveat", "not_shown", "broken")
+
+
+class Change(Model):
+    """One concept that differs between two sides. Requested and effective stand beside each other."""
+
+    concept: str
+    cls: ConceptClass = Field(alias="class")
+    title: str = Field(description="the concept in words")
+    keys: list[str] = Field(default=[], description="config keys that carry it")
+    requested_before: Scalar | None = None
+    requested_after: Scalar | None = None
+    effective_before: Scalar | None = None
+    effective_after: Scalar | None = None
+    read_from: str | None = None
+    mitigation: Uid | None = Field(default=None, description="the declared mitigation that this change answers to")
+    text: str = Field(description="one line a person reads")
+    evidence: list[Uid] = Field(default=[], description="the records on which it rests")
+
+
+class Drift(Model):
+    """What changed between a parent and what runs now."""
+
+    kind: Literal["drift"] = "drift"
+    moment: Literal["resume", "in_run"] = "resume"
+    parent_checkpoint: Uid | None = None
+    from_step: int = Field(description="the first update made under the new values")
+    changes: list[Change]
+    unclassified: list[Change] = []
+    confounded: bool = Field(description="two or more changes of class R or C at one restart")
+    undeclared: list[str] = Field(default=[], description="concepts changed without a declared mitigation")
+    unproven: list[str] = Field(default=[], description="declared mitigations without evidence of effect")
+    not_shown: dict[str, str] = Field(default={}, description="concept or component -> what would show it")
+
+
+class Regime(Model):
+    """A regime opens: the conditions that results depend on are other than before."""
+
+    kind: Literal["regime"] = "regime"
+    id: Digest = Field(description="sha256 over canonical JSON of the effective values of classes R and C")
+    index: int = Field(ge=0, description="number on its branch, from 0")
+    from_step: int
+    previous: Digest | None = None
+    values: dict[str, Scalar]
+    because: list[str] = Field(default=[], description="the changes, one line each")
+
+
+class Mitigation(Model):
+    """A declared intervention. It is in effect only with evidence."""
+
+    kind: Literal["mitigation"] = "mitigation"
+    uid: Uid
+    concept: str
+    before: Scalar | None = None
+    after: Scalar | None = None
+    who: str | None = None
+    why: str
+    hypothesis: str | None = None
+    smallest_justified: str | None = Field(default=None, description="why nothing smaller would do")
+
+
+class MitigationEffect(Model):
+    """Evidence for or against a declared mitigation being in effect."""
+
+    kind: Literal["mitigation_effect"] = "mitigation_effect"
+    mitigation: Uid
+    in_effect: Literal["yes", "no", "not_shown"]
+    from_step: int | None = None
+    to_step: int | None = Field(default=None, description="last update under it; None while it lasts")
+    effective: Scalar | None = None
+    text: str
+    evidence: list[Uid] = []
+
+
+class ChainLink(Model):
+    """One change on the path from the reference to the subject."""
+
+    code: Code
+    concept: str
+    step: int
+    segment: Uid | None = None
+    declared: bool = False
+    effect: Status
+    text: str
+    records: list[Uid] = []
+
+
+class ClaimVerdict(Model):
+    """What may be concluded, for one claim."""
+
+    claim: str
+    status: Status
+    reason: str
+    chain: list[ChainLink] = []
+    show: str | None = Field(default=None, description="for not_shown: the line of code or command that would show it")
+
+
+class Verdict(Model):
+    """The judgement of a run, a checkpoint or a pair, claim by claim."""
+
+    kind: Literal["verdict"] = "verdict"
+    subject: str = Field(description="run:<id>, checkpoint:<uid>")
+    reference: str = Field(default="self", description="self, run:<id> or checkpoint:<uid>")
+    status: Status = Field(description="the worst over the claims of the default set")
+    since_step: int | None = Field(default=None, description="first step from which a claim is broken")
+    confounded: bool = False
+    claims: list[ClaimVerdict]
+    path: list[Uid] = Field(default=[], description="the segments walked, oldest first")
+    policy: Digest
+
+
+class Alarm(Model):
+    """An abnormal value begins, changes or ends."""
+
+    kind: Literal["alarm"] = "alarm"
+    code: Code
+    phase: Literal["onset", "change", "end"]
+    signal: Literal["loss", "grad_norm_local", "grad_norm"]
+    scope: Literal["rank", "reduced"]
+    abnormal: Literal["non_finite", "out_of_range"]
+    value: Float
+    baseline: Float | None = Field(default=None, description="median of the layer's own healthy values")
+    threshold: Float | None = None
+    tensors: list[str] = Field(default=[], description="parameters with non-finite values, in the order seen")
+    detector: dict[str, Scalar] = Field(default={}, description="name and parameters, so that it can be re-run")
+    text: str
+
+
+class Cell(Model):
+    """One cell of the rank x step grid."""
+
+    segment: Uid
+    rank: int
+    step: int
+    signal: str
+    abnormal: Literal["non_finite", "out_of_range"]
+    value: Float
+    text: str
+
+
+class FirstBad(Model):
+    """Where it began, as far as the ledger shows."""
+
+    kind: Literal["first_bad"] = "first_bad"
+    cell: Cell | None
+    ties: list[Cell] = []
+    last_good_step: int | None = None
+    last_good_checkpoint: Uid | None = None
+    first_bad_checkpoint: Uid | None = None
+    spread: list[str] = Field(default=[], description="how it spread, in order")
+    gaps: list[str] = Field(default=[], description="ranks or steps that the ledger does not show")

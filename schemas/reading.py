@@ -1,0 +1,142 @@
+"""Reading lines that this or another version wrote: open classes, and the raw bytes kept.
+
+Readers are open where writers are closed. A newer addition is read without loss (its unknown fields stay
+on the object, the raw line is kept word for word); an unknown MODEL is refused with a clear word.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ._base import Model
+from .envelope import PAYLOADS, RECORD_SCHEMA, Envelope
+
+_SCHEMA = re.compile(r"^lineage/record/(\d+)-(\d+)-(\d+)$")
+_MODEL = int(_SCHEMA.match(RECORD_SCHEMA).group(1))  # type: ignore[union-attr]
+
+
+class RecordError(ValueError):
+    """A line cannot be read as a record. `kind` says why: bad_json, unknown_schema or invalid."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Opaque(BaseModel):
+    """A payload of a kind that this version does not know; nothing of it is lost."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as read: the envelope's fields, the payload, the raw line and where it stood."""
+
+    id: str
+    run: str
+    segment: str
+    rank: int
+    step: int | None
+    at: datetime
+    mono: float
+    seq: int
+    prev: str | None
+    payload: Any
+    raw: bytes
+    caused_by: tuple[str, ...] = ()
+    supersedes: str | None = None
+    facets: dict[str, Any] = field(default_factory=dict)
+    file: str = ""
+    line: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The payload's kind, such as `checkpoint`."""
+        return str(self.payload.kind)
+
+
+@cache
+def open_class(model: type[Model]) -> type[Model]:
+    """Return the open twin of a closed model: the same fields, unknown ones kept."""
+
+    class Open(model):  # type: ignore[valid-type, misc]
+        model_config = ConfigDict(extra="allow")
+
+    Open.__name__ = Open.__qualname__ = model.__name__
+    return Open
+
+
+_BY_KIND = {m.model_fields["kind"].default: m for m in PAYLOADS}
+
+
+def read_payload(data: dict[str, Any]) -> Any:
+    """Read a payload by its kind; an unknown kind becomes `Opaque`."""
+    model = _BY_KIND.get(data.get("kind"))
+    if model is None:
+        return Opaque.model_validate(data)
+    try:
+        return model.model_validate(data)
+    except ValidationError:
+        return open_class(model).model_validate(data)  # unknown fields of a newer addition
+
+
+def read_line(raw: bytes, *, file: str = "", line: int = 0) -> Record:
+    """Read one raw journal line.
+
+    Raises `RecordError` with kind `bad_json`, `unknown_schema` or `invalid`; the text says what to do.
+    """
+    try:
+        data = json.loads(raw)
+    except ValueError as e:
+        raise RecordError("bad_json", f"not JSON: {e}") from None
+    if not isinstance(data, dict):
+        raise RecordError("bad_json", "a JSON object is due on each line")
+    schema = data.get("schema")
+    match = _SCHEMA.match(schema) if isinstance(schema, str) else None
+    if match is None:
+        raise RecordError("unknown_schema", f"schema {schema!r} is none of ours (lineage/record/...)")
+    if int(match.group(1)) != _MODEL:
+        raise RecordError(
+            "unknown_schema",
+            f"schema {schema} has major version {match.group(1)}; this version reads {_MODEL}. "
+            "Install the runlineage release that wrote it, or a newer one. Nothing was changed.",
+        )
+    try:
+        payload = read_payload(data.get("payload") or {})
+        head = _open_envelope().model_validate({**data, "payload": {"kind": "coverage"}})
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise RecordError("invalid", f"{where}: {first['msg']}") from None
+    return Record(
+        id=head.id,
+        run=head.run,
+        segment=head.segment,
+        rank=head.rank,
+        step=head.step,
+        at=head.at,
+        mono=head.mono,
+        seq=head.seq,
+        prev=head.prev,
+        payload=payload,
+        raw=raw,
+        caused_by=tuple(head.caused_by),
+        supersedes=head.supersedes,
+        facets=head.facets,
+        file=file,
+        line=line,
+    )
+
+
+@cache
+def _open_envelope() -> type[Envelope]:
+    return open_class(Envelope)  # type: ignore[return-value]
