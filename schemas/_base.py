@@ -123,7 +123,11 @@ class Scalar(Model):
         elif kind == "list":
             value = [cls.model_validate(v) for v in value or []]
         fits = _FITS.get(str(kind))
-        if fits is None or not isinstance(value, fits) or (isinstance(value, bool) and kind in ("int", "float")):
+        if (
+            fits is None
+            or not isinstance(value, fits)
+            or (isinstance(value, bool) and kind in ("int", "float"))
+        ):
             raise ValueError(f"type {kind!r} does not go with the value {value!r}")
         return {**data, "value": float(value) if kind == "float" else value}  # type: ignore[arg-type]
 

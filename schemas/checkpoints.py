@@ -32,7 +32,9 @@ class FileEntry(Model):
 class Manifest(Model):
     """The files of a checkpoint and how they were digested."""
 
-    root: Digest = Field(description="sha256 over `lineage-manifest-v1` and one line per file, sorted by path")
+    root: Digest = Field(
+        description="sha256 over `lineage-manifest-v1` and one line per file, sorted by path"
+    )
     files: list[FileEntry]
     method: str = Field(default="blake3 per file; lineage.json and lineage.rank*.json left out")
 

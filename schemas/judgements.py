@@ -29,7 +29,9 @@ class Change(Model):
     effective_before: Scalar | None = None
     effective_after: Scalar | None = None
     read_from: str | None = None
-    mitigation: Uid | None = Field(default=None, description="the declared mitigation that this change answers to")
+    mitigation: Uid | None = Field(
+        default=None, description="the declared mitigation that this change answers to"
+    )
     text: str = Field(description="one line a person reads")
     evidence: list[Uid] = Field(default=[], description="the records on which it rests")
 
@@ -108,7 +110,9 @@ class ClaimVerdict(Model):
     status: Status
     reason: str
     chain: list[ChainLink] = []
-    show: str | None = Field(default=None, description="for not_shown: the line of code or command that would show it")
+    show: str | None = Field(
+        default=None, description="for not_shown: the line of code or command that would show it"
+    )
 
 
 class Verdict(Model):
@@ -138,7 +142,9 @@ class Alarm(Model):
     baseline: Float | None = Field(default=None, description="median of the layer's own healthy values")
     threshold: Float | None = None
     tensors: list[str] = Field(default=[], description="parameters with non-finite values, in the order seen")
-    detector: dict[str, Scalar] = Field(default={}, description="name and parameters, so that it can be re-run")
+    detector: dict[str, Scalar] = Field(
+        default={}, description="name and parameters, so that it can be re-run"
+    )
     text: str
 
 

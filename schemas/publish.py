@@ -69,7 +69,10 @@ def breaking(folder: Path = PUBLISHED) -> list[str]:
         stem, version = name.removesuffix(".json").split("-", 1)
         for old in sorted(folder.glob(f"{stem}-{version.split('-')[0]}-*.json")):
             if old.name != name:
-                problems += [f"{old.name} -> {name}: {p}" for p in _breaks(json.loads(old.read_bytes()), json.loads(data))]
+                problems += [
+                    f"{old.name} -> {name}: {p}"
+                    for p in _breaks(json.loads(old.read_bytes()), json.loads(data))
+                ]
     return problems
 
 

@@ -110,7 +110,9 @@ class Coverage(Model):
 
     kind: Literal["coverage"] = "coverage"
     recorded: list[str] = []
-    missing: dict[str, str] = Field(default={}, description="what is not recorded -> the line that would add it")
+    missing: dict[str, str] = Field(
+        default={}, description="what is not recorded -> the line that would add it"
+    )
     gaps: list[str] = Field(default=[], description="what was attached too late, or went unseen")
 
 

@@ -15,7 +15,9 @@ class Config(Model):
     """What was asked for: the flattened config, key by key."""
 
     kind: Literal["config"] = "config"
-    source: str = Field(description="dict, argparse, dataclass, pydantic, omegaconf, wandb.config, mlflow, yaml, json")
+    source: str = Field(
+        description="dict, argparse, dataclass, pydantic, omegaconf, wandb.config, mlflow, yaml, json"
+    )
     values: dict[str, Scalar] = Field(description="dotted leaf -> value; secrets masked")
     digest: Digest = Field(description="sha256 over the canonical JSON of the masked values")
     masked: int = Field(default=0, description="how many values looked like secrets")
@@ -58,7 +60,9 @@ class CodeState(Model):
     branch: str | None = Field(default=None, description="None on a detached head")
     remote: str | None = Field(default=None, description="credentials masked")
     dirty: bool = False
-    diff: Digest | None = Field(default=None, description="digest of the masked diff, kept in the local blob store")
+    diff: Digest | None = Field(
+        default=None, description="digest of the masked diff, kept in the local blob store"
+    )
     diff_bytes: int = 0
     diff_replayable: bool = Field(default=True, description="False where a secret was masked in it")
     submodules: dict[str, str] = Field(default={}, description="path -> revision")
@@ -86,8 +90,12 @@ class Environment(Model):
     python: str
     platform: str
     packages: dict[str, str] = Field(description="distribution -> version")
-    direct_urls: dict[str, str] = Field(default={}, description="distribution -> where pip took it from, masked")
-    builds: dict[str, str] = Field(default={}, description="torch, cuda, cudnn, nccl, driver, triton -> version")
+    direct_urls: dict[str, str] = Field(
+        default={}, description="distribution -> where pip took it from, masked"
+    )
+    builds: dict[str, str] = Field(
+        default={}, description="torch, cuda, cudnn, nccl, driver, triton -> version"
+    )
     devices: list[Device] = []
     variables: dict[str, str] = Field(default={}, description="allow-listed variables, masked")
     switches: dict[str, Scalar] = Field(

@@ -45,7 +45,7 @@ class LocalTracker:
             **json.loads(payload.model_dump_json(by_alias=True, exclude={"live", "manifest", "lr_ahead"})),
         }
         self._write("state.json", json.dumps(self._state, indent=1))
-        if payload.kind == "verdict":
+        if isinstance(payload, schemas.Verdict):
             self._write("verdict.md", text.markdown(payload))
         return None if payload.kind == "seal" else str(self._folder / "state.json")
 

@@ -42,7 +42,10 @@ def markdown(verdict: schemas.Verdict, *, limit: int = 6000) -> str:
         ]
         lines.append("")
     if verdict.confounded:
-        lines += ["Several changes came at one restart: **confounded**. No effect can be traced to one of them.", ""]
+        lines += [
+            "Several changes came at one restart: **confounded**. No effect can be traced to one of them.",
+            "",
+        ]
     lines += ["| claim | verdict | why |", "|---|---|---|"]
     for c in verdict.claims:
         why = c.reason.replace("|", "\\|")

@@ -113,7 +113,9 @@ def build(*tables: Mapping[str, Any]) -> Catalogue:
         sha.update(repr(c).encode())
         unknown = {*c.breaks, *c.caveats} - set(claims)
         if unknown:
-            raise ValueError(f"concept {c.id} names unknown claims {sorted(unknown)}; known: {sorted(claims)}")
+            raise ValueError(
+                f"concept {c.id} names unknown claims {sorted(unknown)}; known: {sorted(claims)}"
+            )
     sha.update(repr(sorted(claims.items())).encode())
     return Catalogue(concepts=concepts, claims=claims, digest="sha256:" + sha.hexdigest())
 
