@@ -12,32 +12,55 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ._build import DISTRIBUTION, VERSION
 
-ROOMS = ("schemas", "trackers")
+SIGNS = {"schemas": "RECORD_SCHEMA", "trackers": "TrackerRefused"}
+"""Room -> a word that stands in its `__init__.py` and hardly in another's.
+
+A distribution that is installed over ours replaces `__init__.py` and leaves our `_build.py` where it was, so
+the marker alone would not tell.
+"""
+
+REPAIR = f"pip install --force-reinstall {DISTRIBUTION}"
 
 
 class DamagedInstallation(ImportError):
     """LIN-L005: the installed files of runlineage are mixed with another distribution's, or gone."""
 
+    def __init__(self, folder: Path, found: str) -> None:
+        super().__init__(
+            f"LIN-L005: {folder} {found}. Its files were replaced or removed after {DISTRIBUTION} {VERSION} "
+            f"was installed, most likely by another distribution. Repair it with: {REPAIR}"
+        )
 
-def _marker(folder: Path) -> tuple[str, str] | None:
-    """Read the build marker of a package folder as text."""
+
+def _text(path: Path) -> str | None:
     try:
-        text = (folder / "_build.py").read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    name = re.search(r'^DISTRIBUTION = "([^"]+)"', text, re.M)
-    version = re.search(r'^VERSION = "([^"]+)"', text, re.M)
-    return (name.group(1), version.group(1)) if name and version else None
 
 
-def _ours(folder: Path) -> bool:
-    return _marker(folder) == (DISTRIBUTION, VERSION) and (folder / "__init__.py").is_file()
+def _fault(room: str, folder: Path) -> str | None:
+    """Say why a package folder is not this version's room, None where it is. Runs nobody's code."""
+    marker, init = _text(folder / "_build.py"), _text(folder / "__init__.py")
+    if marker is None and init is None:
+        return "is gone"
+    found = re.search(r'^DISTRIBUTION = "([^"]+)"\nVERSION = "([^"]+)"', marker or "", re.M)
+    if found is None:
+        return f"is not {DISTRIBUTION}'s"
+    if found.groups() != (DISTRIBUTION, VERSION):
+        return f"holds {found[1]} {found[2]}, not {DISTRIBUTION} {VERSION}"
+    if init is None:
+        return "has lost its __init__.py"
+    if SIGNS[room] not in init:
+        return f"has an __init__.py that is not {DISTRIBUTION}'s"
+    return None
 
 
 def _resolved(room: str) -> Path | None:
@@ -54,22 +77,17 @@ def _resolved(room: str) -> Path | None:
 
 
 def _load_beside(room: str) -> ModuleType:
-    """Load the sibling package that lies beside this one as `lineage.<room>`."""
+    """Load the sibling package that lies beside this one as `lineage.<room>`.
+
+    Raises `DamagedInstallation` where what lies there is not this version's.
+    """
     folder = Path(__file__).parent.parent / room
-    if not _ours(folder):
-        found = _marker(folder)
-        what = (
-            f"holds {found[0]} {found[1]}, not {DISTRIBUTION} {VERSION}"
-            if found
-            else "is another distribution's, or gone"
-        )
-        raise DamagedInstallation(
-            f"LIN-L005: {folder} {what}. Another distribution has overwritten or removed files of "
-            f"{DISTRIBUTION}. Repair it with: pip install --force-reinstall {DISTRIBUTION}"
-        )
     name = f"{__package__}.{room}"
     if name in sys.modules:
         return sys.modules[name]
+    fault = _fault(room, folder)
+    if fault:
+        raise DamagedInstallation(folder, fault)
     spec = importlib.util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
@@ -82,14 +100,27 @@ def _load_beside(room: str) -> ModuleType:
     except BaseException:
         sys.modules.pop(name, None)
         raise
+    # As the import system does for any submodule, so that `import lineage.schemas` works.
+    setattr(sys.modules[__package__], room, module)
     return module
 
 
+def _load_all(load: Callable[[str], ModuleType]) -> tuple[ModuleType, ModuleType]:
+    """Load both rooms. A module of ours that is not there, or lacks a name, means damage."""
+    try:
+        return load("schemas"), load("trackers")
+    except ImportError as e:
+        room = next((r for r in SIGNS if re.match(rf"({__package__}\.)?{r}(\.|$)", e.name or "")), None)
+        if isinstance(e, DamagedInstallation) or room is None:
+            raise  # a dependency is missing: its own message says which
+        raise DamagedInstallation(Path(__file__).parent.parent / room, f"is incomplete ({e})") from e
+
+
 def _load() -> tuple[ModuleType, ModuleType]:
-    folders = [_resolved(room) for room in ROOMS]
-    if all(f is not None and _ours(f) for f in folders):
-        return importlib.import_module("schemas"), importlib.import_module("trackers")
-    return _load_beside("schemas"), _load_beside("trackers")
+    folders = {room: _resolved(room) for room in SIGNS}
+    if all(folder is not None and _fault(room, folder) is None for room, folder in folders.items()):
+        return _load_all(importlib.import_module)
+    return _load_all(_load_beside)
 
 
 if TYPE_CHECKING:

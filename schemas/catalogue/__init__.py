@@ -71,8 +71,8 @@ class Catalogue:
         return {k.lower(): c.id for c in self.concepts.values() for k in c.keys}
 
     def concept(self, id_: str) -> Concept:
-        """Return a concept; an unknown id gives the unclassified one."""
-        return self.concepts.get(id_, UNCLASSIFIED)
+        """Return a concept; `optimizer.nesterov` falls under `optimizer`, an unknown id is unclassified."""
+        return self.concepts.get(id_) or self.concepts.get(id_.partition(".")[0], UNCLASSIFIED)
 
     def of_key(self, key: str) -> Concept | None:
         """Return the concept that a dotted config key carries, or None where the catalogue does not know it.

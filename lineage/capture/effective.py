@@ -1,0 +1,301 @@
+"""The values in effect, read from live objects: what the run does, whatever its config asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .._rooms import schemas
+from . import schedule
+from .watched import LINES, Watched
+
+Read = tuple[Any, str]
+"""(value, where it was read from)"""
+
+
+@dataclass
+class Seen:
+    """What only a step shows: filled while training runs."""
+
+    clip_threshold: float | None = None
+    clip_calls: int = 0
+    samples_per_micro: int | None = None
+    micro_batches: int | None = None
+    tokens_per_micro: int | None = None
+    world_size: int = 1
+    autocast: str | None = None
+
+
+def capture(watched: Watched, seen: Seen, moment: schemas.Moment, step: int) -> schemas.Effective:
+    """Read every concept that the watched objects hold; what cannot be read is named with the reason."""
+    values: dict[str, schemas.EffectiveValue] = {}
+    unseen: dict[str, str] = {}
+    for reader in _READERS:
+        try:
+            for concept, found in reader(watched, seen):
+                if isinstance(found, str):
+                    unseen[concept] = found
+                else:
+                    values[concept] = schemas.EffectiveValue(
+                        value=schemas.Scalar.of(found[0]), read_from=found[1]
+                    )
+        except Exception as e:
+            unseen[reader.__name__.strip("_")] = f"could not be read: {type(e).__name__}: {e}"
+    ahead: dict[int, list[float]] = {}
+    if watched.scheduler is not None:
+        try:
+            ahead = schedule.ahead(watched.scheduler, step)
+        except Exception as e:
+            unseen["lr_ahead"] = f"the schedule could not be predicted: {type(e).__name__}: {e}"
+    return schemas.Effective(moment=moment, values=values, unseen=unseen, lr_ahead=ahead)
+
+
+def hyperparameters(optimizer: Any) -> tuple[Any, ...]:
+    """The plain values of all parameter groups that no schedule moves: cheap enough for every step."""
+    return tuple(
+        tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in group.items() if k not in _MOVED)
+        for group in optimizer.param_groups
+    )
+
+
+_MOVED = ("params", "lr")
+_PLAIN = (
+    "betas",
+    "momentum",
+    "eps",
+    "weight_decay",
+    "nesterov",
+    "amsgrad",
+    "dampening",
+    "maximize",
+    "decoupled_weight_decay",
+)
+_KERNEL = ("fused", "foreach", "capturable", "differentiable")
+
+
+def _one_or_all(values: list[Any]) -> Any:
+    """One value where all groups agree, else the list."""
+    plain = [list(v) if isinstance(v, tuple) else v for v in values]
+    return plain[0] if all(v == plain[0] for v in plain) else plain
+
+
+Found = Iterator[tuple[str, Read | str]]
+
+
+def _optimizer(w: Watched, seen: Seen) -> Found:
+    if w.optimizer is None:
+        for concept in ("optimizer", "learning_rate", "weight_decay"):
+            yield concept, f"not given: {LINES['optimizer']}"
+        return
+    groups = w.optimizer.param_groups
+    yield "optimizer", (type(w.optimizer).__qualname__, "type(optimizer)")
+    for key in _PLAIN:
+        held = [g[key] for g in groups if key in g]
+        if held:
+            concept = {"momentum": "betas"}.get(key, key)
+            known = concept in schemas.catalogue().concepts
+            yield (
+                concept if known else f"optimizer.{key}",
+                (_one_or_all(held), f"optimizer.param_groups[*][{key!r}]"),
+            )
+    switches = {k: _one_or_all([g.get(k) for g in groups]) for k in _KERNEL if any(g.get(k) for g in groups)}
+    yield (
+        "fused_kernels",
+        (
+            [f"{k}={v}" for k, v in sorted(switches.items())],
+            "optimizer.param_groups[*]['fused', 'foreach', ...]",
+        ),
+    )
+    yield (
+        "param_groups",
+        (
+            [f"{len(g['params'])} tensors, {sum(p.numel() for p in g['params'])} values" for g in groups],
+            "optimizer.param_groups[*]['params']",
+        ),
+    )
+
+
+def _learning_rate(w: Watched, seen: Seen) -> Found:
+    if w.optimizer is None:
+        return
+    groups = w.optimizer.param_groups
+    if w.scheduler is not None and hasattr(w.scheduler, "base_lrs"):
+        yield "learning_rate", (_one_or_all([float(b) for b in w.scheduler.base_lrs]), "scheduler.base_lrs")
+    elif all("initial_lr" in g for g in groups):
+        yield (
+            "learning_rate",
+            (
+                _one_or_all([float(g["initial_lr"]) for g in groups]),
+                "optimizer.param_groups[*]['initial_lr']",
+            ),
+        )
+    else:
+        yield (
+            "learning_rate",
+            (
+                _one_or_all([float(g["lr"]) for g in groups]),
+                "optimizer.param_groups[*]['lr'] (no scheduler holds a peak)",
+            ),
+        )
+    if w.scheduler is None:
+        yield "lr_schedule", f"not given: {LINES['scheduler']}"
+    else:
+        yield "lr_schedule", (schedule.describe(w.scheduler), "scheduler")
+
+
+def _clip(w: Watched, seen: Seen) -> Found:
+    if seen.clip_threshold is None:
+        yield (
+            "grad_clip",
+            ("no clipping was seen in this segment so far; torch.nn.utils.clip_grad_norm_ is watched"),
+        )
+    else:
+        yield "grad_clip", (seen.clip_threshold, "the max_norm of torch.nn.utils.clip_grad_norm_")
+
+
+def _batch(w: Watched, seen: Seen) -> Found:
+    if seen.samples_per_micro is None or seen.micro_batches is None:
+        yield "global_batch", "no batch was seen: with rec.step(step, batch):"
+        return
+    yield "micro_batch", (seen.samples_per_micro, "the first batch of the step")
+    yield "grad_accum", (seen.micro_batches, "micro-batches of the first step")
+    yield (
+        "global_batch",
+        (
+            seen.samples_per_micro * seen.micro_batches * seen.world_size,
+            "samples x micro-batches x world size",
+        ),
+    )
+    if seen.tokens_per_micro and seen.samples_per_micro:
+        yield "seq_len", (seen.tokens_per_micro // seen.samples_per_micro, "the first batch of the step")
+
+
+def _model(w: Watched, seen: Seen) -> Found:
+    if w.model is None:
+        for concept in ("model", "precision"):
+            yield concept, f"not given: {LINES['model']}"
+        return
+    sha = hashlib.sha256()
+    count, dtypes = 0, Counter[str]()
+    for name, p in w.parameters():
+        sha.update(f"{name} {tuple(p.shape)} {p.requires_grad}\n".encode())
+        count += p.numel()
+        dtypes[str(p.dtype).removeprefix("torch.")] += 1
+    yield (
+        "model",
+        (f"{count:,} parameters, names and shapes {sha.hexdigest()[:16]}", "model.named_parameters()"),
+    )
+    precision = "+".join(sorted(dtypes)) + (f", autocast {seen.autocast}" if seen.autocast else "")
+    yield "precision", (precision, "parameter dtypes and autocast")
+    drops = sorted(
+        {float(m.p) for m in w.model.modules() if type(m).__name__.startswith("Dropout") and hasattr(m, "p")}
+    )
+    yield "dropout", (drops, "the Dropout modules of the model")
+    yield "compile", (_compiled(w.model), "type(model) and its wrappers")
+    yield "dp_sharding", (_wrapper(w.model), "type(model)")
+
+
+def _compiled(model: Any) -> bool:
+    inner = getattr(model, "module", None)
+    return any(
+        type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
+        for m in (model, inner)
+        if m is not None
+    )
+
+
+def _wrapper(model: Any) -> str:
+    name = type(model).__name__
+    known = (
+        "DistributedDataParallel",
+        "FullyShardedDataParallel",
+        "FSDPModule",
+        "DataParallel",
+        "DeepSpeedEngine",
+    )
+    bases = {c.__name__ for c in type(model).__mro__}
+    return next((k for k in known if k == name or k in bases), "none")
+
+
+def _process(w: Watched, seen: Seen) -> Found:
+    yield "world_size", (seen.world_size, "the process group")
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    yield "seed", (int(torch.initial_seed()), "torch.initial_seed()")
+    attn = torch.backends.cuda
+    yield (
+        "attn_kernel",
+        (
+            [
+                f"{name}={bool(getattr(attn, f'{name}_sdp_enabled')())}"
+                for name in ("flash", "mem_efficient", "math", "cudnn")
+                if hasattr(attn, f"{name}_sdp_enabled")
+            ],
+            "torch.backends.cuda.*_sdp_enabled()",
+        ),
+    )
+    yield (
+        "determinism",
+        (
+            [
+                f"algorithms={torch.are_deterministic_algorithms_enabled()}",
+                f"cudnn.benchmark={torch.backends.cudnn.benchmark}",
+                f"cudnn.deterministic={torch.backends.cudnn.deterministic}",
+            ],
+            "torch",
+        ),
+    )
+
+
+def _data(w: Watched, seen: Seen) -> Found:
+    if w.loader is None:
+        for concept in ("data_mix", "data_order"):
+            yield concept, f"not given: {LINES['loader']}"
+        return
+    described = getattr(w.loader, "lineage_data", None)
+    if callable(described):  # a loader may say itself what it reads
+        for concept, value in described().items():
+            yield concept, (value, "loader.lineage_data()")
+        return
+    dataset = getattr(w.loader, "dataset", None)
+    if dataset is not None:
+        size = len(dataset) if hasattr(dataset, "__len__") else None
+        yield "data_mix", (f"{type(dataset).__qualname__}, {size} samples", "loader.dataset")
+    else:
+        yield (
+            "data_mix",
+            "this loader names no dataset; give it a lineage_data() method that says what it reads",
+        )
+    sampler = getattr(w.loader, "sampler", None)
+    if sampler is not None:
+        facts = [type(sampler).__qualname__]
+        facts += [
+            f"{k}={getattr(sampler, k)}" for k in ("seed", "shuffle", "drop_last") if hasattr(sampler, k)
+        ]
+        yield "data_order", (", ".join(facts), "loader.sampler")
+    else:
+        yield "data_order", "this loader has no sampler; give it a lineage_data() method"
+
+
+def _scaler(w: Watched, seen: Seen) -> Found:
+    if w.scaler is not None:
+        keys = ("_enabled", "_init_scale", "_growth_factor", "_backoff_factor", "_growth_interval")
+        facts = [f"{k.strip('_')}={getattr(w.scaler, k)}" for k in keys if hasattr(w.scaler, k)]
+        yield "loss_scale", (facts, "scaler")
+
+
+_READERS: tuple[Callable[[Watched, Seen], Found], ...] = (
+    _optimizer,
+    _learning_rate,
+    _clip,
+    _batch,
+    _model,
+    _process,
+    _data,
+    _scaler,
+)

@@ -1,0 +1,58 @@
+"""Imported code that git does not hold: module files outside the repository, the library and site-packages."""
+
+from __future__ import annotations
+
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from .. import __file__ as _own_file
+from .._rooms import schemas, trackers
+from . import canonical, secrets
+from .files import Reader
+
+MOST = 2000
+
+
+def digests(reader: Reader, repository: Path | None, base: Path) -> dict[str, str]:
+    """Return path -> digest of the masked source for every such module file.
+
+    Paths below `base` are relative to it, others absolute; secrets in them are masked. Modules of this
+    package are left out: their version stands among the packages.
+    """
+    found: dict[str, str] = {}
+    for path in sorted(set(_files(repository)))[:MOST]:
+        digest = reader.digest(path)
+        if digest:
+            shown = path.relative_to(base) if path.is_relative_to(base) else path
+            found[secrets.mask(canonical.text(str(shown)))[0]] = digest
+    return found
+
+
+def _files(repository: Path | None) -> Iterator[Path]:
+    outside = _known_folders()
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if not isinstance(name, str) or not name:
+            continue
+        path = Path(name).resolve()
+        if any(part in ("site-packages", "dist-packages") for part in path.parts):
+            continue
+        if any(path.is_relative_to(folder) for folder in outside):
+            continue
+        if repository and path.is_relative_to(repository):
+            continue
+        if path.is_file():
+            yield path
+
+
+def _known_folders() -> list[Path]:
+    paths = sysconfig.get_paths()
+    names = [paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib") if k in paths]
+    names += [str(Path(p) / "bin") for p in {sys.prefix, sys.base_prefix}]
+    names += site.getsitepackages() if hasattr(site, "getsitepackages") else []
+    own = [_own_file, schemas.__file__, trackers.__file__]
+    folders = [Path(n) for n in names] + [Path(f).parent for f in own if f]
+    return [folder.resolve() for folder in folders]

@@ -1,0 +1,196 @@
+"""Digests of the live state, component by component, as this rank holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .._rooms import schemas
+from . import digest as d
+from .watched import LINES, Watched
+
+Found = tuple[str | None, dict[str, Any], str | None]
+"""(digest or None, readable details, note)"""
+
+
+LOADED = ("weights", "rng", "loader_position")
+"""What is read once more right after a load: a loader gives its first batch, and random numbers are drawn,
+before the first step begins."""
+
+
+def capture(watched: Watched, only: Sequence[str] = schemas.COMPONENTS) -> list[schemas.ComponentDigest]:
+    """Digest every component. A component that fails is recorded without a digest, with the reason."""
+    out = []
+    for component, (read, scope) in _READERS.items():
+        if component not in only:
+            continue
+        try:
+            found = read(watched)
+        except Exception as e:
+            found = (None, {}, f"could not be read: {type(e).__name__}: {e}")
+        if found is None:
+            continue
+        digest, detail, note = found
+        out.append(
+            schemas.ComponentDigest(
+                component=component,
+                digest=digest,
+                scope=scope,
+                detail={k: schemas.Scalar.of(v) for k, v in detail.items()},
+                note=note,
+            )
+        )
+    return out
+
+
+def _tensors(named: Mapping[str, Any]) -> str:
+    return d.root({name: d.tensor_digest(_local(t)) for name, t in named.items()})
+
+
+def _local(tensor: Any) -> Any:
+    """The part of a distributed tensor that this rank holds."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _weights(w: Watched) -> Found | None:
+    if w.model is None:
+        return None, {}, LINES["model"]
+    named = dict(w.parameters())
+    return _tensors(named), {"tensors": len(named)}, None
+
+
+def _buffers(w: Watched) -> Found | None:
+    named = dict(w.buffers())
+    return (_tensors(named), {"tensors": len(named)}, None) if named else None
+
+
+def _optimizer_state(w: Watched) -> Found | None:
+    if w.optimizer is None:
+        return None, {}, LINES["optimizer"]
+    named = {}
+    for at, (_, state) in _states(w).items():
+        for key, value in state.items():
+            if key != "step" and hasattr(value, "element_size"):
+                named[f"{at}.{key}"] = value
+    return _tensors(named), {"tensors": len(named)}, None
+
+
+def _states(w: Watched) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Parameter name (or group and place where the model is unknown) -> (parameter, optimizer state)."""
+    names = w.parameter_names()
+    out = {}
+    for g, group in enumerate(w.optimizer.param_groups):
+        for i, p in enumerate(group["params"]):
+            state = w.optimizer.state.get(p)
+            if state:
+                out[names.get(id(p), f"group{g}.{i}")] = (p, state)
+    return out
+
+
+def _optimizer_step(w: Watched) -> Found | None:
+    if w.optimizer is None:
+        return None
+    steps = [int(s["step"]) for _, s in _states(w).values() if "step" in s]
+    detail = {"min": min(steps), "max": max(steps)} if steps else {"min": 0, "max": 0}
+    return _plain([detail["min"], detail["max"]]), detail, None
+
+
+def step_counters(w: Watched) -> tuple[int, int] | None:
+    """The optimizer's own step counters over all parameters (min, max); None where it keeps none."""
+    if w.optimizer is None:
+        return None
+    steps = [int(s["step"]) for _, s in _states(w).values() if "step" in s]
+    return (min(steps), max(steps)) if steps else None
+
+
+def _scheduler(w: Watched) -> Found | None:
+    if w.scheduler is None:
+        return None, {}, LINES["scheduler"]
+    state = w.scheduler.state_dict()
+    detail = {k: state[k] for k in ("last_epoch", "_step_count") if isinstance(state.get(k), int)}
+    progress = {k: v for k, v in state.items() if k not in ("base_lrs", "_last_lr", "lr_lambdas")}
+    return _plain(progress), detail, "progress; rates are compared as effective values"
+
+
+def _scaler(w: Watched) -> Found | None:
+    if w.scaler is None:
+        return None
+    state = w.scaler.state_dict()
+    return _plain(state), {k: v for k, v in state.items() if isinstance(v, int | float)}, None
+
+
+def _rng(w: Watched) -> Found | None:
+    sha = hashlib.sha256(b"lineage-rng-v1\n")
+    detail: dict[str, Any] = {}
+
+    def add(name: str, data: bytes) -> None:
+        sha.update(name.encode() + b"\n" + data)
+        detail[name] = hashlib.sha256(data).hexdigest()[:12]
+
+    add("python", repr(random.getstate()).encode())
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        add("numpy", pickle.dumps(numpy.random.get_state(), protocol=4))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        add("torch", torch.get_rng_state().numpy().tobytes())
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            for i in range(torch.cuda.device_count()):
+                add(f"cuda:{i}", torch.cuda.get_rng_state(i).numpy().tobytes())
+    return "sha256:" + sha.hexdigest(), detail, None
+
+
+def _loader(w: Watched) -> Found | None:
+    holders: tuple[tuple[str, Any], ...] = (
+        ("loader", w.loader),
+        ("sampler", getattr(w.loader, "sampler", None)),
+    )
+    for name, holder in holders:
+        if hasattr(holder, "state_dict"):
+            state = holder.state_dict()
+            detail = {k: v for k, v in state.items() if isinstance(v, int | float | str)}
+            return _plain(state), detail, f"{name}.state_dict()"
+    if w.loader is None:
+        return None, {}, LINES["loader"]
+    return (
+        None,
+        {"batches_since_attach": w.batches_seen},
+        "this loader keeps no position (no state_dict); batches are counted since attach",
+    )
+
+
+def _plain(value: Any) -> str:
+    """sha256 over the canonical JSON of a state dict; objects without a plain form go in by type name."""
+    text = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(b"lineage-plain-v1\n" + text.encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _canonical(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_canonical(v) for v in value]
+    if hasattr(value, "element_size"):
+        return d.tensor_digest(_local(value))
+    if isinstance(value, float):
+        return value.hex()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return type(value).__qualname__
+
+
+_READERS: dict[str, tuple[Callable[[Watched], Found | None], str]] = {
+    "weights": (_weights, "replicated"),
+    "buffers": (_buffers, "rank"),
+    "optimizer_state": (_optimizer_state, "replicated"),
+    "optimizer_step": (_optimizer_step, "replicated"),
+    "lr_scheduler": (_scheduler, "replicated"),
+    "grad_scaler": (_scaler, "replicated"),
+    "rng": (_rng, "rank"),
+    "loader_position": (_loader, "rank"),
+}

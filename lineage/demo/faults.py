@@ -1,0 +1,72 @@
+"""Faults that strike one rank at one step: drawn from a seed, unknown to the layer."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+KINDS = ("nan_gradient", "huge_gradient", "corrupt_labels", "bit_flip")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What strikes, where and when."""
+
+    kind: str
+    rank: int
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.rank}:{self.step}"
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """Read `kind:rank:step`. Raises `ValueError` for an unknown kind."""
+        kind, rank, step = text.split(":")
+        if kind not in KINDS:
+            raise ValueError(f"unknown fault {kind!r}; known: {', '.join(KINDS)}")
+        return cls(kind, int(rank), int(step))
+
+
+def draw(seed: int, world: int, first: int, last: int) -> Fault:
+    """Draw a fault between two steps (both included)."""
+    r = random.Random(seed)
+    return Fault(r.choice(KINDS), r.randrange(world), r.randint(first, last))
+
+
+class Strike:
+    """Applies a fault to the training loop it is given."""
+
+    def __init__(self, fault: Fault, model: torch.nn.Module, rank: int) -> None:
+        self._fault, self._model, self._mine = fault, model, rank == fault.rank
+        self._random = torch.Generator().manual_seed(fault.step)
+
+    def _now(self, step: int) -> bool:
+        return self._mine and step == self._fault.step
+
+    def batch(self, step: int, batch: dict[str, Any]) -> dict[str, Any]:
+        """Corrupt the labels of this step's batch."""
+        if self._now(step) and self._fault.kind == "corrupt_labels":
+            labels = torch.randint(0, 256, batch["labels"].shape, generator=self._random)
+            return {**batch, "labels": labels}
+        return batch
+
+    def before_forward(self, step: int) -> None:
+        """Flip the top exponent bit of one weight, as a faulty memory cell would."""
+        if self._now(step) and self._fault.kind == "bit_flip":
+            weights = [p for p in self._model.parameters() if p.dim() > 1]
+            flat = weights[-1].detach().view(-1).view(torch.int32)
+            at = int(torch.randint(0, flat.numel(), (1,), generator=self._random))
+            flat[at] ^= 1 << 30
+
+    def before_backward(self, step: int) -> Any:
+        """Spoil one parameter's local gradient; returns the hook's handle, to be removed after the step."""
+        if not self._now(step) or self._fault.kind not in ("nan_gradient", "huge_gradient"):
+            return None
+        parameters = [p for p in self._model.parameters() if p.dim() > 1]
+        at = int(torch.randint(0, len(parameters), (1,), generator=self._random))
+        factor = float("nan") if self._fault.kind == "nan_gradient" else 1e4
+        return parameters[at].register_hook(lambda g: g * factor)

@@ -1,0 +1,48 @@
+"""What the first batch after a resume shows of the data order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .._rooms import schemas
+
+
+def first_batch(digest: str, known: Mapping[str, int], step: int) -> tuple[list[schemas.Change], set[str]]:
+    """Compare the first batch with those of earlier segments of the same rank.
+
+    `known` maps fingerprints of the other branch to their steps. Returns the changes that follow, and the
+    concepts that are thereby shown. A batch that is not known there shows nothing: the other branch may
+    simply not have come that far.
+    """
+    at = known.get(digest)
+    if at is None:
+        if known and max(known.values()) >= step:
+            return [
+                _change("data_order", f"the batch of step {step:,} is none of the other branch's batches")
+            ], {
+                "loader_position",
+                "data_order",
+            }
+        return [], set()
+    if at == step:
+        return [], {"loader_position"}
+    if at > step:
+        text = f"the batch of step {step:,} is the one that step {at:,} had on the other branch: {at - step} skipped"
+        return [_change("batch_skip", text)], {"loader_position"}
+    text = (
+        f"the batch of step {step:,} is the one that step {at:,} had on the other branch: data is read again"
+    )
+    return [_change("loader_position", text)], {"loader_position"}
+
+
+def _change(concept_id: str, text: str) -> schemas.Change:
+    concept = schemas.catalogue().concept(concept_id)
+    return schemas.Change(
+        concept=concept_id,
+        cls=concept.cls,
+        title=concept.title,
+        effective_before=schemas.Scalar.of("as on the other branch"),
+        effective_after=schemas.Scalar.of("other"),
+        read_from="batch fingerprints",
+        text=text,
+    )

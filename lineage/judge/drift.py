@@ -1,0 +1,338 @@
+"""Drift: what differs between two sides, concept by concept, requested beside effective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .._rooms import schemas
+from .components import component_changes
+from .environment import code_change, environment_changes
+from .schedule import same_future
+from .values import arrow, same
+
+SCHEDULE_CONCEPTS = ("warmup", "horizon", "decay_horizon", "min_lr")
+"""Requested concepts whose effect shows in the schedule's future and nowhere else."""
+
+REQUIRED = (
+    "learning_rate",
+    "lr_schedule",
+    "optimizer",
+    "weight_decay",
+    "grad_clip",
+    "global_batch",
+    "data_mix",
+    "data_order",
+    "precision",
+    "model",
+)
+"""Concepts without which no claim about the update can be shown to hold."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is known of one side of a boundary: a checkpoint's, or that of a segment now running."""
+
+    config: schemas.Config | None = None
+    effective: schemas.Effective | None = None
+    code: schemas.CodeState | None = None
+    environment: schemas.Environment | None = None
+    lr_ahead: dict[int, list[float]] = field(default_factory=dict)
+
+    def value(self, concept: str) -> schemas.EffectiveValue | None:
+        """The effective value of a concept on this side."""
+        return self.effective.values.get(concept) if self.effective else None
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A declared mitigation with the record that holds it."""
+
+    record: str
+    mitigation: schemas.Mitigation
+
+
+def drift(
+    before: Side,
+    after: Side,
+    *,
+    from_step: int,
+    restore: schemas.Restore | None = None,
+    declared: Sequence[Declared] = (),
+    parent: str | None = None,
+    moment: Literal["resume", "in_run"] = "resume",
+    extra: Sequence[schemas.Change] = (),
+) -> schemas.Drift:
+    """Compare two sides.
+
+    `restore` adds components that were not restored; `extra` adds changes found by other means. The result
+    is pure: it names nothing that neither side shows.
+    """
+    classified, unclassified = _requested(before.config, after.config)
+    changes = _effective(before, after, classified)
+    changes += list(classified.values())
+    changes += component_changes(restore)
+    changes += environment_changes(before.environment, after.environment)
+    changes += code_change(before.code, after.code)
+    known = {c.concept for c in changes}
+    changes += [c for c in extra if c.concept not in known]
+    changes = [_declare(c, declared) for c in changes]
+    altering = [c for c in changes if alters(c)]
+    return schemas.Drift(
+        moment=moment,
+        parent_checkpoint=parent,
+        from_step=from_step,
+        changes=sorted(changes, key=_weight),
+        unclassified=unclassified,
+        confounded=len(altering) >= 2,
+        undeclared=[c.concept for c in altering if c.mitigation is None],
+        unproven=_unproven(declared, changes, after),
+        not_shown=_not_shown(before, after, restore),
+    )
+
+
+def alters(change: schemas.Change) -> bool:
+    """Tell whether a change is in effect and of a class that opens a regime."""
+    return change.cls in ("R", "C") and not requested_only(change)
+
+
+def requested_only(change: schemas.Change) -> bool:
+    """Tell whether a change was asked for while the live value stayed as it was."""
+    known = change.effective_before is not None and change.effective_after is not None
+    return known and same(change.effective_before, change.effective_after)
+
+
+def _weight(change: schemas.Change) -> tuple[int, str]:
+    order = {"R": 0, "C": 1, "B": 2, "H": 3, "O": 4, "unclassified": 5}
+    return order[change.cls], change.concept
+
+
+def _requested(
+    before: schemas.Config | None, after: schemas.Config | None
+) -> tuple[dict[str, schemas.Change], list[schemas.Change]]:
+    """Compare two configs key by key; keys of one concept make one change, unknown keys are listed apart."""
+    if before is None or after is None:
+        return {}, []
+    catalogue = schemas.catalogue()
+    classified: dict[str, schemas.Change] = {}
+    unknown: list[schemas.Change] = []
+    for key in sorted({*before.values, *after.values}):
+        a, b = before.values.get(key), after.values.get(key)
+        if same(a, b):
+            continue
+        concept = catalogue.of_key(key)
+        if concept is None:
+            unknown.append(_change("unclassified", key, a, b))
+        elif concept.noise:
+            continue
+        elif concept.id in classified:
+            old = classified[concept.id]
+            classified[concept.id] = old.model_copy(
+                update={"keys": [*old.keys, key], "text": f"{old.text}; {key} {arrow(a, b)}"}
+            )
+        else:
+            classified[concept.id] = _change(concept.id, key, a, b)
+    return classified, unknown
+
+
+def _change(concept_id: str, key: str, a: schemas.Scalar | None, b: schemas.Scalar | None) -> schemas.Change:
+    concept = schemas.catalogue().concept(concept_id)
+    return schemas.Change(
+        concept=concept.id,
+        cls=concept.cls,
+        title=concept.title if concept_id != "unclassified" else key,
+        keys=[key],
+        requested_before=a,
+        requested_after=b,
+        text=f"{key} requested {arrow(a, b)}",
+    )
+
+
+def _effective(before: Side, after: Side, classified: dict[str, schemas.Change]) -> list[schemas.Change]:
+    """Compare live values; a requested change of the same concept is taken out of `classified` and joined."""
+    out = []
+    concepts = {
+        *(before.effective.values if before.effective else ()),
+        *(after.effective.values if after.effective else ()),
+    }
+    for concept in sorted(concepts):
+        found = _schedule(before, after) if concept == "lr_schedule" else _one(concept, before, after)
+        asked = classified.pop(concept, None)
+        if found is None and asked is None:
+            continue
+        out.append(_join(concept, found, asked, before, after))
+    schedule_equal = _schedule_equal(before, after)
+    for concept in SCHEDULE_CONCEPTS:
+        if schedule_equal and concept in classified:
+            asked = classified.pop(concept)
+            out.append(
+                asked.model_copy(
+                    update={
+                        "cls": "O",
+                        "text": f"{asked.text}; the learning rate of the coming steps stays as it was",
+                    }
+                )
+            )
+    return out
+
+
+def _one(
+    concept: str, before: Side, after: Side
+) -> tuple[schemas.Scalar | None, schemas.Scalar | None] | None:
+    a, b = before.value(concept), after.value(concept)
+    if concept == "grad_clip" and (a is None) != (b is None):
+        return _clip(a, b, before, after)
+    if a is None or b is None or same(a.value, b.value):
+        return None
+    return a.value, b.value
+
+
+_NO_CLIP = schemas.Scalar(type="str", value="no clipping seen")
+
+
+def _clip(
+    a: schemas.EffectiveValue | None, b: schemas.EffectiveValue | None, before: Side, after: Side
+) -> tuple[schemas.Scalar | None, schemas.Scalar | None] | None:
+    """One side clipped and the other was never seen to: a change, if that other side has made a step."""
+    silent = after if b is None else before
+    if silent.effective is None or silent.effective.moment in ("attach", "after_load"):
+        return None
+    return (a.value if a else _NO_CLIP), (b.value if b else _NO_CLIP)
+
+
+def _schedule(before: Side, after: Side) -> tuple[schemas.Scalar | None, schemas.Scalar | None] | None:
+    a, b = before.value("lr_schedule"), after.value("lr_schedule")
+    if a is None or b is None or _schedule_equal(before, after):
+        return None
+    if _schedule_equal(before, after) is None and same(a.value, b.value):
+        return None
+    return a.value, b.value
+
+
+def _schedule_equal(before: Side, after: Side) -> bool | None:
+    new = after.lr_ahead or (after.effective.lr_ahead if after.effective else {})
+    return same_future(before.lr_ahead, new, relative=True)[0]
+
+
+def _join(
+    concept_id: str,
+    found: tuple[schemas.Scalar | None, schemas.Scalar | None] | None,
+    asked: schemas.Change | None,
+    before: Side,
+    after: Side,
+) -> schemas.Change:
+    """Put requested and effective of one concept beside each other, and say in words what that means."""
+    concept = schemas.catalogue().concept(concept_id)
+    held_before, held_after = before.value(concept_id), after.value(concept_id)
+    a = found[0] if found else (held_before.value if held_before else None)
+    b = found[1] if found else (held_after.value if held_after else None)
+    title = concept.title if concept_id in schemas.catalogue().concepts else concept_id
+    if found and asked:
+        text = f"{title} {arrow(a, b)}"
+        if not (same(asked.requested_before, a) and same(asked.requested_after, b)):
+            text += f" in effect, {arrow(asked.requested_before, asked.requested_after)} requested"
+    elif found:
+        text = f"{title} {arrow(a, b)}, which no config key asks for"
+    elif asked and a is not None and b is not None:
+        text = f"{title}: {asked.text}, not in effect: {_held(held_after)} holds {b.text()} as before"
+    else:
+        text = f"{title}: {asked.text if asked else ''}; the value in effect is not shown"
+    if concept_id == "lr_schedule" and found:
+        _, step = same_future(
+            before.lr_ahead,
+            after.lr_ahead or (after.effective.lr_ahead if after.effective else {}),
+            relative=True,
+        )
+        text += f"; first other learning rate at step {step:,}" if step is not None else ""
+    return schemas.Change(
+        concept=concept_id,
+        cls=concept.cls,
+        title=title,
+        keys=asked.keys if asked else [],
+        requested_before=asked.requested_before if asked else None,
+        requested_after=asked.requested_after if asked else None,
+        effective_before=a,
+        effective_after=b,
+        read_from=held_after.read_from if held_after else None,
+        text=text,
+    )
+
+
+def _held(value: schemas.EffectiveValue | None) -> str:
+    return value.read_from if value else "the live object"
+
+
+def _declare(change: schemas.Change, declared: Sequence[Declared]) -> schemas.Change:
+    for d in declared:
+        if d.mitigation.concept == change.concept:
+            return change.model_copy(update={"mitigation": d.mitigation.uid})
+    return change
+
+
+def _unproven(declared: Sequence[Declared], changes: Sequence[schemas.Change], after: Side) -> list[str]:
+    """Declared mitigations that no live value bears out."""
+    return [d.mitigation.uid for d in declared if effect(d.mitigation, changes, after)[0] != "yes"]
+
+
+def effect(
+    mitigation: schemas.Mitigation, changes: Sequence[schemas.Change], after: Side
+) -> tuple[Literal["yes", "no", "not_shown"], str, schemas.Scalar | None]:
+    """Tell whether a declared mitigation is in effect, in words, with the live value that decides it."""
+    held = after.value(mitigation.concept)
+    changed = next((c for c in changes if c.concept == mitigation.concept and not requested_only(c)), None)
+    if held is not None and mitigation.after is not None:
+        if same(held.value, mitigation.after):
+            return "yes", f"{held.read_from} holds {held.value.text()}", held.value
+        return (
+            "no",
+            f"{mitigation.after.text()} was declared, {held.read_from} holds {held.value.text()}",
+            held.value,
+        )
+    if changed is not None and changed.cls != "unclassified":
+        seen = changed.effective_after is not None or changed.read_from is not None
+        return ("yes" if seen else "not_shown"), changed.text, changed.effective_after
+    return "not_shown", f"no live object shows {mitigation.concept}", None
+
+
+def _not_shown(before: Side, after: Side, restore: schemas.Restore | None) -> dict[str, str]:
+    """Concepts and components that this boundary cannot judge, with what would show them."""
+    out: dict[str, str] = {}
+    for concept in REQUIRED:
+        a, b = before.value(concept), after.value(concept)
+        if a is not None and b is not None:
+            continue
+        if concept == "grad_clip" and _clip_judged(a, b, before, after):
+            continue
+        out[concept] = _reason(concept, before, after)
+    if before.code is None or after.code is None:
+        out["code"] = "no code record on one side"
+    if before.environment is None or after.environment is None:
+        out["software"] = "no environment record on one side"
+    for c in restore.components if restore else ():
+        if c.status == "not_recorded":
+            out[c.component] = c.text
+    if restore is None:
+        for name in ("weights", "optimizer_state", "rng", "loader_position"):
+            out[name] = "no state digests to compare: call rec.checkpoint(path, step) at each save"
+    return out
+
+
+def _clip_judged(
+    a: schemas.EffectiveValue | None, b: schemas.EffectiveValue | None, before: Side, after: Side
+) -> bool:
+    """Clipping that was never seen on a side that made steps is a fact about that side, not a gap."""
+    return all(
+        value is not None
+        or (side.effective is not None and side.effective.moment not in ("attach", "after_load"))
+        for value, side in ((a, before), (b, after))
+    )
+
+
+def _reason(concept: str, before: Side, after: Side) -> str:
+    for side in (after, before):
+        if side.effective is None:
+            return "no live values were recorded on one side"
+        if concept in side.effective.unseen:
+            return side.effective.unseen[concept]
+    return "not recorded on one side"

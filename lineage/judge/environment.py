@@ -1,0 +1,126 @@
+"""Changes of code, software and hardware between two sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .._rooms import schemas
+
+SWITCH_CONCEPTS = {
+    "sdpa": "attn_kernel",
+    "sdp": "attn_kernel",
+    "deterministic": "determinism",
+    "cudnn": "determinism",
+    "tf32": "precision",
+    "matmul": "precision",
+    "reduced_precision": "precision",
+    "compile": "compile",
+    "dynamo": "compile",
+}
+"""Part of a switch's name -> the concept that it belongs to; others belong to `fused_kernels`."""
+
+
+def _change(concept_id: str, text: str, before: str, after: str, read_from: str) -> schemas.Change:
+    concept = schemas.catalogue().concept(concept_id)
+    return schemas.Change(
+        concept=concept_id,
+        cls=concept.cls,
+        title=concept.title,
+        effective_before=schemas.Scalar.of(before),
+        effective_after=schemas.Scalar.of(after),
+        read_from=read_from,
+        text=text,
+    )
+
+
+def _pairs(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _few(parts: list[str], limit: int = 6) -> str:
+    more = len(parts) - limit
+    return ", ".join(parts[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def environment_changes(
+    before: schemas.Environment | None, after: schemas.Environment | None
+) -> list[schemas.Change]:
+    """Software, hardware and kernel switches that differ."""
+    if before is None or after is None:
+        return []
+    out = []
+    software = _pairs(
+        {"python": before.python, **before.builds, **before.packages, **before.variables},
+        {"python": after.python, **after.builds, **after.packages, **after.variables},
+    )
+    if software:
+        text = f"software differs: {_few(software)}"
+        out.append(
+            _change("software", text, before.digest, after.digest, "installed packages, builds, variables")
+        )
+    a, b = ([d.name for d in e.devices] for e in (before, after))
+    if sorted(a) != sorted(b):
+        text = f"devices differ: {', '.join(a) or 'none'} -> {', '.join(b) or 'none'}"
+        out.append(_change("hardware", text, str(a), str(b), "torch.cuda devices"))
+    return out + _switch_changes(before, after)
+
+
+def _switch_changes(before: schemas.Environment, after: schemas.Environment) -> list[schemas.Change]:
+    by_concept: dict[str, list[str]] = {}
+    for name in sorted({*before.switches, *after.switches}):
+        a, b = before.switches.get(name), after.switches.get(name)
+        if a is not None and b is not None and a != b:
+            concept = next(
+                (c for part, c in SWITCH_CONCEPTS.items() if part in name.lower()), "fused_kernels"
+            )
+            by_concept.setdefault(concept, []).append(f"{name} {a.text()} -> {b.text()}")
+    return [
+        _change(concept, f"switches differ: {_few(parts)}", "before", "after", "process-wide switches")
+        for concept, parts in by_concept.items()
+    ]
+
+
+def code_change(before: schemas.CodeState | None, after: schemas.CodeState | None) -> list[schemas.Change]:
+    """The code that ran, where it differs."""
+    if before is None or after is None:
+        return []
+    parts = []
+    if before.revision != after.revision:
+        parts.append(f"revision {_short(before.revision)} -> {_short(after.revision)}")
+    if before.diff != after.diff:
+        parts.append(f"uncommitted diff {_size(before)} -> {_size(after)}")
+    parts += [
+        f"{m} {_word(before.modules, m, after.modules)}" for m in _changed(before.modules, after.modules)
+    ]
+    parts += [f"submodule {p}" for p in _changed(before.submodules, after.submodules)]
+    if not parts:
+        return []
+    return [
+        _change("code", f"code differs: {_few(parts)}", _name(before), _name(after), "git and imported files")
+    ]
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Names on both sides with other values. A file that only one side imported is not told: which files
+    are imported by a given moment depends on the moment."""
+    return [n for n in sorted(set(before) & set(after)) if before[n] != after[n]]
+
+
+def _word(before: Mapping[str, str], name: str, after: Mapping[str, str]) -> str:
+    return f"({before[name][:14]} -> {after[name][:14]})"
+
+
+def _short(revision: str | None) -> str:
+    return revision[:10] if revision else "none"
+
+
+def _size(code: schemas.CodeState) -> str:
+    return f"{code.diff_bytes:,} bytes" if code.diff else "none"
+
+
+def _name(code: schemas.CodeState) -> str:
+    return f"{_short(code.revision)}{'+diff' if code.dirty else ''}" if code.repository else "no repository"

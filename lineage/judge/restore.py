@@ -1,0 +1,110 @@
+"""Resume fidelity: the state at the save against the live state before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._rooms import schemas
+
+
+def compare(
+    checkpoint: str, saved: Sequence[schemas.ComponentDigest], live: Sequence[schemas.ComponentDigest]
+) -> schemas.Restore:
+    """Say for every component whether it was restored, differs, is absent, or cannot be told."""
+    before = {c.component: c for c in saved}
+    after = {c.component: c for c in live}
+    names = [n for n in schemas.COMPONENTS if n in before or n in after]
+    return schemas.Restore(
+        checkpoint=checkpoint, components=[_one(n, before.get(n), after.get(n)) for n in names]
+    )
+
+
+def _one(
+    name: str, saved: schemas.ComponentDigest | None, live: schemas.ComponentDigest | None
+) -> schemas.ComponentRestore:
+    title = schemas.catalogue().concept(name).title
+    a, b = (saved.digest if saved else None), (live.digest if live else None)
+    facts = _facts(saved, live)
+    if saved is None or a is None:
+        why = (saved.note if saved and saved.note else "nothing was recorded at the save") + facts
+        return schemas.ComponentRestore(
+            component=name, status="not_recorded", live=b, text=f"{title} cannot be compared: {why}"
+        )
+    if live is None or b is None:
+        why = live.note if live and live.note else "the live run holds none"
+        status = "absent" if live is None else "not_recorded"
+        return schemas.ComponentRestore(
+            component=name,
+            status=status,
+            saved=a,
+            text=f"{title} {'absent' if live is None else 'cannot be compared'}: {why}{facts}",
+        )
+    if _empty(live) and not _empty(saved):
+        return schemas.ComponentRestore(
+            component=name, status="absent", saved=a, live=b, text=f"{title} not restored{facts}"
+        )
+    if a == b:
+        return schemas.ComponentRestore(
+            component=name,
+            status="restored",
+            saved=a,
+            live=b,
+            text=f"{title} as at the save{facts}",
+        )
+    return schemas.ComponentRestore(
+        component=name, status="differs", saved=a, live=b, text=f"{title} not as at the save{facts}"
+    )
+
+
+def _facts(saved: schemas.ComponentDigest | None, live: schemas.ComponentDigest | None) -> str:
+    """The readable details of both sides that differ, or the saved ones where all agree."""
+    a, b = (saved.detail if saved else {}), (live.detail if live else {})
+    differing = [
+        f"{k} {a[k].text() if k in a else 'none'} -> {b[k].text() if k in b else 'none'}"
+        for k in sorted({*a, *b})
+        if a.get(k) != b.get(k)
+    ]
+    return f" ({', '.join(differing)})" if differing else ""
+
+
+def _empty(side: schemas.ComponentDigest | None) -> bool:
+    """Whether a side holds no tensor at all."""
+    count = side.detail.get("tensors") if side else None
+    return count is not None and count.plain() == 0
+
+
+def at_load(
+    saved: Sequence[schemas.ComponentDigest],
+    loaded: Sequence[schemas.ComponentDigest],
+    live: Sequence[schemas.ComponentDigest],
+) -> list[schemas.ComponentDigest]:
+    """Choose, for loader and random numbers, the moment at which they can be judged.
+
+    Both move before the first step begins: the loop fetches its batch first. `loaded` was read right after
+    the load, `live` at the first step. Where either equals the save, it was restored. Else the moment after
+    the load decides, if the load was over by then (the weights say so); if not, nothing is shown.
+    """
+    old = {c.component: c.digest for c in saved}
+    early = {c.component: c for c in loaded}
+    over = "weights" in early and early["weights"].digest == old.get("weights")
+    return [_moment(c, old, early, over) if c.component in MOVING else c for c in live]
+
+
+MOVING = ("rng", "loader_position")
+
+
+def _moment(
+    c: schemas.ComponentDigest,
+    old: dict[str, str | None],
+    early: dict[str, schemas.ComponentDigest],
+    over: bool,
+) -> schemas.ComponentDigest:
+    first = early.get(c.component)
+    if c.digest is None or c.digest == old.get(c.component):
+        return c
+    if first is not None and (over or first.digest == old.get(c.component)):
+        return first
+    note = (
+        "it had moved on when it was read; call rec.resumed_from(path) after loading, before the first batch"
+    )
+    return c.model_copy(update={"digest": None, "note": note})

@@ -1,0 +1,252 @@
+"""Validity: what may still be concluded, claim by claim, and the chain of changes that decides it.
+
+Monotonic: a claim holds only with positive evidence for every concept that could break it. What is missing
+is `not_shown`, never fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .._rooms import schemas
+from .drift import REQUIRED, alters, requested_only
+from .graph import Graph, Stretch, build, latest
+
+FIRST_SEGMENT_NEEDS = ("learning_rate", "optimizer", "model", "data_mix")
+"""What must be watched in an unbroken segment for an in-run change not to go unseen."""
+
+SHOW = {
+    "learning_rate": "lineage.attach(run, optimizer=optimizer, scheduler=scheduler)",
+    "lr_schedule": "lineage.attach(run, scheduler=scheduler)",
+    "optimizer": "lineage.attach(run, optimizer=optimizer)",
+    "weight_decay": "lineage.attach(run, optimizer=optimizer)",
+    "global_batch": "with rec.step(step, batch):",
+    "data_mix": "lineage.attach(run, loader=loader)",
+    "data_order": "lineage.attach(run, loader=loader)",
+    "loader_position": "a loader with state_dict(), given to lineage.attach(run, loader=loader)",
+    "precision": "lineage.attach(run, model=model)",
+    "model": "lineage.attach(run, model=model)",
+    "weights": "rec.checkpoint(path, step=step) at each save",
+    "optimizer_state": "lineage.attach(run, optimizer=optimizer) and rec.checkpoint at each save",
+    "lr_scheduler": "lineage.attach(run, scheduler=scheduler)",
+    "rng": "rec.checkpoint(path, step=step) at each save",
+    "parent": "rec.resumed_from(path)",
+}
+
+
+@dataclass
+class _Tally:
+    """What was found for one claim."""
+
+    links: list[schemas.ChainLink] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def verdict(
+    records: Sequence[schemas.Record],
+    *,
+    segment: str | None = None,
+    checkpoint: str | None = None,
+    bad: Mapping[str, schemas.FirstBad] | None = None,
+    graph: Graph | None = None,
+) -> schemas.Verdict:
+    """Judge a checkpoint, or the newest state of a segment, against the first segment of its own path.
+
+    `bad` maps segments to their first bad cell, where one is known.
+    """
+    graph = graph or build(records)
+    if checkpoint is not None:
+        path, subject = graph.path_to(checkpoint), f"checkpoint:{checkpoint}"
+    else:
+        segment = segment or next(reversed(graph.segments), "")
+        path = graph.path_to_segment(segment)
+        run = records[0].run if records else "unknown"
+        subject = f"run:{run}"
+    return _judge(records, graph, path, subject, bad or {})
+
+
+def _judge(
+    records: Sequence[schemas.Record],
+    graph: Graph,
+    path: Sequence[Stretch],
+    subject: str,
+    bad: Mapping[str, schemas.FirstBad],
+) -> schemas.Verdict:
+    catalogue = schemas.catalogue()
+    tallies = {claim: _Tally() for claim in catalogue.claims}
+    confounded = False
+    for i, stretch in enumerate(path):
+        for r in _drifts(records, stretch):
+            confounded = confounded or r.payload.confounded
+            _add_drift(tallies, r, stretch)
+        _add_missing(tallies, records, graph, stretch, first=i == 0)
+        if stretch.segment in bad:
+            _add_bad(tallies, bad[stretch.segment], stretch)
+    claims = [_claim(c, t, confounded) for c, t in tallies.items()]
+    broken = [k.step for c in claims for k in c.chain if k.effect == "broken"]
+    return schemas.Verdict(
+        subject=subject,
+        status=worst(c.status for c in claims),
+        since_step=min(broken, default=None),
+        confounded=confounded,
+        claims=claims,
+        path=[s.segment for s in path],
+        policy=catalogue.digest,
+    )
+
+
+def worst(statuses: Iterable[schemas.Status]) -> schemas.Status:
+    """The worst of several statuses; `holds` for none."""
+    return max(statuses, key=schemas.STATUS_ORDER.index, default="holds")
+
+
+def _drifts(records: Sequence[schemas.Record], stretch: Stretch) -> list[schemas.Record]:
+    """Drift records of a segment that lie on the stretch, one per boundary (the newest)."""
+    found: dict[tuple[str, int], schemas.Record] = {}
+    for r in records:
+        if r.kind == "drift" and r.segment == stretch.segment:
+            if stretch.upto is None or r.payload.from_step <= stretch.upto:
+                found[(r.payload.moment, r.payload.from_step)] = r
+    return sorted(found.values(), key=lambda r: r.payload.from_step)
+
+
+def _add_drift(tallies: Mapping[str, _Tally], record: schemas.Record, stretch: Stretch) -> None:
+    catalogue = schemas.catalogue()
+    drift: schemas.Drift = record.payload
+    for change in drift.changes:
+        concept = catalogue.concept(change.concept)
+        for claim, tally in tallies.items():
+            effect = _effect(concept, change, claim)
+            if effect != "holds":
+                tally.links.append(_link(record, drift, change, effect, concept.reason))
+    for change in drift.unclassified:
+        for tally in tallies.values():
+            tally.links.append(
+                _link(record, drift, change, "caveat", schemas.catalogue().concept("unclassified").reason)
+            )
+    for concept_id, why in drift.not_shown.items():
+        _miss(tallies, concept_id, why)
+
+
+def _effect(concept: schemas.Concept, change: schemas.Change, claim: str) -> schemas.Status:
+    effect = concept.effect(claim)
+    if change.cls == "O" and concept.cls != "O":
+        return "holds"
+    if effect == "broken" and requested_only(change):
+        return "caveat"  # asked for, but the live value stayed
+    return effect
+
+
+def _link(
+    record: schemas.Record, drift: schemas.Drift, change: schemas.Change, effect: schemas.Status, reason: str
+) -> schemas.ChainLink:
+    declared = change.mitigation is not None
+    code = "LIN-D006" if change.cls == "unclassified" else "LIN-D001" if declared else "LIN-D002"
+    if change.concept in schemas.COMPONENTS:
+        code = "LIN-C003"
+    return schemas.ChainLink(
+        code=code,
+        concept=change.concept,
+        step=drift.from_step,
+        segment=record.segment,
+        declared=declared,
+        effect=effect,
+        text=change.text,
+        records=[record.id, *change.evidence],
+    )
+
+
+def _miss(tallies: Mapping[str, _Tally], concept_id: str, why: str) -> None:
+    """A concept that is not shown leaves every claim open that a change of it would break."""
+    concept = schemas.catalogue().concept(concept_id)
+    for claim, tally in tallies.items():
+        if claim in concept.breaks or (concept.id == "unclassified" and claim != "throughput"):
+            tally.missing.setdefault(concept_id, why)
+
+
+def _add_missing(
+    tallies: Mapping[str, _Tally],
+    records: Sequence[schemas.Record],
+    graph: Graph,
+    stretch: Stretch,
+    *,
+    first: bool,
+) -> None:
+    info = graph.segments[stretch.segment]
+    resumed = info.start in ("resume", "rewind", "unknown") or stretch.after > 0
+    if first and resumed:
+        why = "the segment continues from a checkpoint that this ledger does not hold"
+        if info.parent_checkpoint is None:
+            why = "training continued from a state whose checkpoint was not named"
+        for tally in tallies.values():
+            tally.missing.setdefault("parent", why)
+    if not first and not _drifts(records, Stretch(stretch.segment, stretch.after, None)):
+        for tally in tallies.values():
+            tally.missing.setdefault(
+                "drift", f"segment {graph.number(stretch.segment)} ended before its first step was compared"
+            )
+    effective = latest(records, "effective", stretch.segment)
+    for concept in FIRST_SEGMENT_NEEDS:
+        if effective is None:
+            _miss(tallies, concept, "no live values were recorded")
+        elif concept not in effective.payload.values:
+            _miss(tallies, concept, effective.payload.unseen.get(concept, "not recorded"))
+
+
+def _add_bad(tallies: Mapping[str, _Tally], bad: schemas.FirstBad, stretch: Stretch) -> None:
+    cell = bad.cell
+    if cell is None or (stretch.upto is not None and cell.step > stretch.upto):
+        return
+    effect: schemas.Status = "broken" if cell.abnormal == "non_finite" else "caveat"
+    code = {"loss": ("LIN-A001", "LIN-A003")}.get(cell.signal, ("LIN-A002", "LIN-A004"))[effect == "caveat"]
+    link = schemas.ChainLink(
+        code=code,
+        concept="weights",
+        step=cell.step,
+        segment=cell.segment,
+        effect=effect,
+        text=f"rank {cell.rank}: {cell.text}; nothing shows that it did not enter the weights",
+    )
+    for claim in ("loss_curve", "scaling_law", "ablation", "evaluation"):
+        tallies[claim].links.append(link)
+
+
+def _claim(claim: str, tally: _Tally, confounded: bool) -> schemas.ClaimVerdict:
+    status = worst([k.effect for k in tally.links] + (["not_shown"] if tally.missing else []))
+    deciding = [k for k in tally.links if k.effect == status]
+    show = None
+    if status in ("broken", "caveat"):
+        reason = _because(deciding)
+        if confounded and claim == "ablation" and status == "broken":
+            reason += "; several changes came at one restart, so no effect can be traced to one of them"
+    elif status == "not_shown":
+        reason = "not shown: " + "; ".join(f"{_title(k)} ({v})" for k, v in list(tally.missing.items())[:3])
+        if len(tally.missing) > 3:
+            reason += f"; and {len(tally.missing) - 3} more"
+        show = next((SHOW[k] for k in tally.missing if k in SHOW), None)
+    else:
+        reason = "every concept that could break it was compared on each boundary, and none differs"
+    return schemas.ClaimVerdict(claim=claim, status=status, reason=reason, chain=tally.links, show=show)
+
+
+def _because(links: Sequence[schemas.ChainLink]) -> str:
+    """The deciding changes by step, and, for a single one, what it does."""
+    by_step: dict[int, list[str]] = {}
+    for k in links:
+        texts = by_step.setdefault(k.step, [])
+        if k.text not in texts:
+            texts.append(k.text)
+    parts = [f"at step {step:,}: {'; '.join(texts[:6])}" for step, texts in sorted(by_step.items())]
+    text = "; ".join(parts[:4]) + (f"; and at {len(parts) - 4} further steps" if len(parts) > 4 else "")
+    if len({k.concept for k in links}) == 1 and links[0].code[4] in "CD":
+        text += f" ({schemas.catalogue().concept(links[0].concept).reason})"
+    return text
+
+
+def _title(concept_id: str) -> str:
+    concept = schemas.catalogue().concept(concept_id)
+    return concept.title if concept.id != "unclassified" else concept_id
+
+
+__all__ = ["REQUIRED", "alters", "verdict", "worst"]

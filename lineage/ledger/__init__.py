@@ -1,0 +1,1 @@
+"""The ledger: an append-only folder that holds every record, and the reading and checking of it."""

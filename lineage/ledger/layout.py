@@ -1,0 +1,64 @@
+"""Where things lie in a ledger folder.
+
+<root>/<run id>/
+  journal/<segment uid>/<node>-<rank>-<pid>-<start>.jsonl   one writer per file, hash-chained
+  series/<segment uid>/<writer>.<table>.arrows|.parquet     per-step values of one writer
+  blobs/sha256/ab/<hex>                                     content-addressed: diffs and other big texts
+  evidence/<name>-<digest>/                                 write-once copies
+  delivered.json                                            which records each tracker has shown
+  view/                                                     the local store's page
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+DEFAULT_ROOT = "lineage-runs"
+
+_WRITER = re.compile(r"^(?P<node>.+)-(?P<rank>\d+)-(?P<pid>\d+)-(?P<start>\d+)$")
+
+
+def make_folder(path: Path) -> Path:
+    """Create a folder and its parents for the owner only."""
+    path.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
+    return path
+
+
+def fallback_root() -> Path:
+    """Where a ledger goes when its own folder cannot be written."""
+    return Path(tempfile.gettempdir()) / f"lineage-runs-{os.getuid()}"
+
+
+def journal_folder(ledger: Path) -> Path:
+    """The folder of all journal files."""
+    return ledger / "journal"
+
+
+def series_folder(ledger: Path) -> Path:
+    """The folder of all series files."""
+    return ledger / "series"
+
+
+def is_ledger(path: Path) -> bool:
+    """Tell whether a folder holds a journal."""
+    return journal_folder(path).is_dir()
+
+
+def writer_of(file: str) -> tuple[str, int, int] | None:
+    """Return (node, rank, pid) of a journal or series file by its name, or None."""
+    match = _WRITER.match(Path(file).name.split(".")[0])
+    return (match["node"], int(match["rank"]), int(match["pid"])) if match else None
+
+
+def fsync_folder(path: Path) -> None:
+    """Make a new directory entry durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

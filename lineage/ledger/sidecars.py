@@ -1,0 +1,57 @@
+"""Checkpoint sidecars: `lineage.json` in a checkpoint folder, or `<file>.lineage.json` beside a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from .._rooms import schemas
+
+
+class SidecarError(ValueError):
+    """A sidecar is there and cannot be used; the text says why."""
+
+
+def path_of(checkpoint: Path, rank: int = 0) -> Path:
+    """Where the sidecar of a checkpoint lies, for a rank."""
+    suffix = "" if rank == 0 else f".rank{rank}"
+    if checkpoint.is_dir():
+        return checkpoint / f"lineage{suffix}.json"
+    return checkpoint.with_name(f"{checkpoint.name}{suffix}.lineage.json")
+
+
+def write(checkpoint: Path, sidecar: schemas.Sidecar) -> Path:
+    """Write a sidecar durably: temporary file, fsync, rename."""
+    path = path_of(checkpoint, sidecar.rank)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as f:
+        f.write(sidecar.model_dump_json(by_alias=True))
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(temporary, path)
+    return path
+
+
+def read(checkpoint: Path, rank: int = 0) -> schemas.Sidecar | None:
+    """Read a checkpoint's sidecar; None where there is none.
+
+    Raises `SidecarError` for a damaged one or one of an unknown major version.
+    """
+    path = path_of(checkpoint, rank)
+    try:
+        data = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as e:
+        raise SidecarError(f"{path} is not JSON ({e}); the checkpoint itself is untouched") from None
+    schema = data.get("schema", "") if isinstance(data, dict) else ""
+    if not str(schema).startswith("lineage/sidecar/1-"):
+        raise SidecarError(
+            f"{path} has schema {schema!r}; this version reads {schemas.SIDECAR_SCHEMA}. "
+            "Install the runlineage release that wrote it, or a newer one."
+        )
+    try:
+        return schemas.open_class(schemas.Sidecar).model_validate(data)  # type: ignore[return-value]
+    except ValueError as e:
+        raise SidecarError(f"{path} does not fit its schema: {e}") from None

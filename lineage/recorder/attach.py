@@ -1,0 +1,176 @@
+"""`lineage.attach`: bind the layer to a run that is already there."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from .._rooms import schemas, trackers
+from ..capture.watched import Watched
+from . import boundary
+from .contain import describe, log
+from .identity import World, world
+from .recorder import Recorder
+from .settings import Settings, resolve
+
+
+def attach(
+    run: Any = None,
+    *,
+    model: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    scaler: Any = None,
+    loader: Any = None,
+    config: Any = None,
+    resumed_from: str | Path | None = None,
+    fork: bool = False,
+    run_id: str | None = None,
+    name: str | None = None,
+    dir: str | Path | None = None,
+    on_alarm: Callable[[schemas.Alarm], None] | Literal["request_stop"] | None = None,
+    step_base: Literal[0, 1] | None = None,
+    share: Sequence[str] | None = None,
+    **settings: Any,
+) -> Recorder:
+    """Record the lineage of this process's part of a training run.
+
+    Args:
+        run: a `wandb.Run`, an `mlflow.ActiveRun` or `Run`, `(MlflowClient, run_id)`, or None on ranks
+            without a tracker run. The run itself is left as it is.
+        model, optimizer, scheduler, scaler, loader: the loop's own objects, after wrapping and compiling.
+            Each is optional and adds what can be known.
+        config: what was asked for: dict, argparse.Namespace, dataclass, pydantic model, OmegaConf,
+            `wandb.config`, or the path of a YAML or JSON file. Without it the run's own config is taken.
+        resumed_from: the checkpoint (folder or file) that was loaded.
+        fork: the resume starts a run of its own, whose parent is the checkpoint's run.
+        run_id: lineage run id; else `LINEAGE_RUN_ID`, else the checkpoint's, else a new one.
+        name: a name for people.
+        dir: folder of all ledgers, `./lineage-runs` by default, fixed as an absolute path here.
+        on_alarm: called with the alarm, or "request_stop", which sets `rec.should_stop`.
+        step_base: 0 where the loop counts its first update as 0.
+        share: what may go to the tracker beyond the default.
+        settings: any other setting by name, see `lineage doctor`.
+
+    Returns the recorder. It never raises: when something fails it says so once, and records less.
+    """
+    try:
+        resolved = resolve({"run_id": run_id, "dir": dir, "step_base": step_base, "share": share, **settings})
+        recorder = _attach(
+            resolved,
+            run,
+            Watched(model, optimizer, scheduler, scaler, loader),
+            config,
+            resumed_from,
+            fork=fork,
+            name=name,
+            on_alarm=on_alarm,
+        )
+    except Exception as e:
+        log.warning("lineage: attaching failed (%s); nothing is recorded. Training goes on.", describe(e))
+        recorder = Recorder(Settings(resolve().values), World(0, 1, 0), Watched())
+        recorder.live = False
+    return recorder
+
+
+def _attach(
+    settings: Settings,
+    run: Any,
+    watched: Watched,
+    config: Any,
+    resumed_from: str | Path | None,
+    *,
+    fork: bool,
+    name: str | None,
+    on_alarm: Any,
+) -> Recorder:
+    settings.values["dir"] = os.path.abspath(os.path.expanduser(str(settings.dir)))  # type: ignore[index]
+    me = world()
+    tracker = _tracker(run)
+    parent = boundary.read_parent(resumed_from, me.rank) if resumed_from is not None else None
+    recorder = Recorder(
+        settings, me, watched, tracker=tracker, parent=parent, fork=fork, name=name, on_alarm=on_alarm
+    )
+    if not settings.enabled:
+        recorder.live = False
+        return recorder
+    recorder._hook()
+    if me.rank == 0:
+        _capture_config(recorder, config, tracker)
+        _capture_background(recorder)
+    if parent is not None:
+        recorder._read_loaded()
+    if parent is not None or settings.run_id is not None:
+        recorder.begin()
+    atexit.register(recorder.close)
+    return recorder
+
+
+def _tracker(run: Any) -> trackers.Tracker | None:
+    if run is None:
+        return None
+    kind = trackers.kind_of(run)
+    if kind is None:
+        log.warning(
+            "lineage: %s is no run of a known tracker (%s); records go to the ledger only",
+            type(run).__qualname__,
+            ", ".join(k for k in trackers.ADAPTERS if k != "local"),
+        )
+        return None
+    try:
+        return trackers.adapter(kind, run)
+    except Exception as e:
+        log.warning(
+            "lineage: the %s page cannot be used (%s); records go to the ledger only", kind, describe(e)
+        )
+        return None
+
+
+def _capture_config(recorder: Recorder, config: Any, tracker: trackers.Tracker | None) -> None:
+    from ..capture import config as config_
+
+    try:
+        source, kind = config, None
+        if source is None and tracker is not None:
+            source, kind = tracker.requested(), f"{tracker.kind}.config"
+        if source is not None:
+            recorder.now.config = config_.capture(source, argv=list(sys.argv), name=kind)
+    except Exception as e:
+        recorder.trouble("capture", e, "the requested config is not recorded")
+
+
+def _capture_background(recorder: Recorder) -> None:
+    """Code and environment are read on their own threads: git and package metadata take time."""
+    from importlib import import_module
+
+    def run(field: str, read: Callable[[], Any]) -> None:
+        try:
+            setattr(recorder.now, field, read())
+        except Exception as e:
+            recorder.trouble("capture", e, f"the {field} is not recorded")
+
+    readers: dict[str, Callable[[], Any]] = {
+        "code": lambda: import_module("..capture.code", __package__).capture(
+            blobs=lambda data: _blob(recorder, data)
+        ),
+        "environment": lambda: import_module("..capture.environment", __package__).capture(
+            world_size=recorder.world.world_size
+        ),
+    }
+    for field, read in readers.items():
+        thread = threading.Thread(target=run, args=(field, read), name=f"lineage-{field}", daemon=True)
+        thread.start()
+        recorder._background.append((field, thread))
+
+
+def _blob(recorder: Recorder, data: bytes) -> str:
+    """Keep a blob until the ledger is open, then in it."""
+    import hashlib
+
+    recorder.blobs.append(data)
+    return "sha256:" + hashlib.sha256(data).hexdigest()

@@ -1,0 +1,244 @@
+"""The boundary between a checkpoint and what runs now: restore, drift, regime, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._rooms import schemas
+from ..judge import batches, firstbad, graph, validity
+from ..judge import drift as drift_
+from ..judge import regime as regime_
+from ..ledger import series, sidecars
+from ..ledger.reader import Ledger
+from .contain import log
+
+
+@dataclass
+class Parent:
+    """The old side: what the parent checkpoint's sidecar tells, else its ledger, else nothing."""
+
+    path: str
+    run: str | None = None
+    checkpoint: schemas.Checkpoint | None = None
+    own_rank: schemas.Checkpoint | None = None
+    sidecar: schemas.Sidecar | None = None
+    problem: str | None = None
+    evidence: str = "declared"
+
+    def live(self) -> list[schemas.ComponentDigest]:
+        """The digests at the save, those of this rank where components are the rank's own."""
+        if self.checkpoint is None:
+            return []
+        own = {c.component: c for c in self.own_rank.live} if self.own_rank else {}
+        if self.own_rank is not None:
+            return [own.get(c.component, c) for c in self.checkpoint.live]
+        return list(self.checkpoint.live)
+
+    def side(self) -> drift_.Side:
+        """The old side of the drift."""
+        s = self.sidecar
+        if s is None:
+            return drift_.Side()
+        return drift_.Side(s.config, s.effective, s.code, s.environment, dict(s.checkpoint.lr_ahead))
+
+
+def read_parent(path: str | Path, rank: int) -> Parent:
+    """Read what a checkpoint folder tells of itself. Never raises: what is wrong stands in `problem`."""
+    parent = Parent(str(path))
+    try:
+        sidecar = sidecars.read(Path(path))
+        if sidecar is None:
+            parent.problem = (
+                f"LIN-C001: {path} has no lineage.json: nothing is known of the state at that save"
+            )
+            return parent
+        parent.sidecar, parent.run, parent.checkpoint = sidecar, sidecar.run, sidecar.checkpoint
+        if rank != 0:
+            own = sidecars.read(Path(path), rank)
+            parent.own_rank = own.checkpoint if own else _without_rank_parts(sidecar.checkpoint)
+    except (sidecars.SidecarError, OSError) as e:
+        parent.problem = f"LIN-C001: {e}"
+    return parent
+
+
+def _without_rank_parts(checkpoint: schemas.Checkpoint) -> schemas.Checkpoint:
+    """A checkpoint for a rank that left no sidecar of its own: rank-local digests are another rank's."""
+    live = [
+        c.model_copy(update={"digest": None, "note": "this rank left no sidecar at the save"})
+        if c.scope == "rank"
+        else c
+        for c in checkpoint.live
+    ]
+    return checkpoint.model_copy(update={"live": live})
+
+
+@dataclass
+class Now:
+    """The new side, gathered between attach and the end of the first step."""
+
+    config: schemas.Config | None = None
+    code: schemas.CodeState | None = None
+    environment: schemas.Environment | None = None
+    effective: schemas.Effective | None = None
+    after_load: schemas.Effective | None = None
+    restore: schemas.Restore | None = None
+    first_step: int = 1
+    batches: list[str] = field(default_factory=list)
+
+    def side(self) -> drift_.Side:
+        """The new side of the drift. The schedule is predicted from before the first step, as at the save."""
+        ahead = self.after_load.lr_ahead if self.after_load else {}
+        return drift_.Side(self.config, self.effective, self.code, self.environment, dict(ahead))
+
+
+def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift_.Declared]) -> None:
+    """Compare, and write drift, mitigation effects, regime and verdict. Runs on the worker thread of rank 0."""
+    previous = None
+    drift = None
+    ledger = Ledger(writer.ledger)
+    if parent is not None and parent.checkpoint is not None:
+        previous = _regime_at(ledger, parent.checkpoint)
+        extra, proven = _batch_evidence(ledger, writer, parent, now)
+        drift = drift_.drift(
+            parent.side(),
+            now.side(),
+            from_step=now.first_step,
+            restore=now.restore,
+            declared=declared,
+            parent=parent.checkpoint.uid,
+            extra=extra,
+        )
+        if proven:
+            gaps = {k: v for k, v in drift.not_shown.items() if k not in proven}
+            drift = drift.model_copy(update={"not_shown": gaps})
+        record = writer.write(drift, step=now.first_step)
+        _say(drift)
+        _effects(writer, declared, drift, now, record.id)
+    if now.effective is not None:
+        opened = regime_.regime(now.effective, now.first_step, previous, drift)
+        if opened is not None:
+            writer.write(opened, step=now.first_step)
+    write_verdict(writer)
+
+
+def judge_in_run(
+    writer: Any,
+    before: schemas.Effective,
+    after: schemas.Effective,
+    step: int,
+    declared: Sequence[drift_.Declared],
+) -> None:
+    """A live value changed between two steps of one segment. Runs on the worker thread of rank 0."""
+    found = drift_.drift(
+        drift_.Side(effective=before),
+        drift_.Side(effective=after),
+        from_step=step,
+        declared=declared,
+        moment="in_run",
+    )
+    changes = [c for c in found.changes if not drift_.requested_only(c)]
+    if not changes:
+        return
+    found = found.model_copy(update={"not_shown": {}, "changes": changes})
+    record = writer.write(found, step=step)
+    _say(found)
+    effective = schemas.Effective(moment="in_run", values=after.values)
+    relevant = [d for d in declared if any(c.concept == d.mitigation.concept for c in changes)]
+    _effects(writer, relevant, found, Now(effective=effective, first_step=step), record.id)
+    ledger = Ledger(writer.ledger)
+    regimes = [r.payload for r in ledger.of("regime", writer.ids.segment)]
+    opened = regime_.regime(after, step, regimes[-1] if regimes else None, found)
+    if opened is not None:
+        writer.write(opened, step=step)
+    write_verdict(writer)
+
+
+def _say(drift: schemas.Drift) -> None:
+    """One line in the log where a resume changed what results mean."""
+    altering = [c for c in drift.changes if drift_.alters(c)]
+    if altering:
+        log.warning(
+            "lineage: step %d begins a new regime: %s%s",
+            drift.from_step,
+            "; ".join(c.text for c in altering[:6]),
+            ". Several changes at one restart: confounded." if drift.confounded else "",
+        )
+
+
+def _effects(
+    writer: Any, declared: Sequence[drift_.Declared], drift: schemas.Drift, now: Now, record: str
+) -> None:
+    for d in declared:
+        in_effect, text, value = drift_.effect(d.mitigation, drift.changes, now.side())
+        writer.write(
+            schemas.MitigationEffect(
+                mitigation=d.mitigation.uid,
+                in_effect=in_effect,
+                from_step=now.first_step if in_effect == "yes" else None,
+                effective=value,
+                text=text,
+                evidence=[record],
+            ),
+            step=now.first_step,
+            caused_by=[d.record],
+        )
+
+
+def _regime_at(ledger: Ledger, checkpoint: schemas.Checkpoint) -> schemas.Regime | None:
+    """The regime in which a checkpoint was saved, if this ledger holds it."""
+    found = [r.payload for r in ledger.of("regime") if r.payload.id == checkpoint.regime]
+    return found[-1] if found else None
+
+
+def _batch_evidence(
+    ledger: Ledger, writer: Any, parent: Parent, now: Now
+) -> tuple[list[schemas.Change], set[str]]:
+    """Look the first batch up among the batches of the abandoned branch: same place, skipped, or elsewhere."""
+    assert parent.checkpoint is not None
+    if not now.batches or now.restore is None:
+        return [], set()
+    position = next((c for c in now.restore.components if c.component == "loader_position"), None)
+    if position is not None and position.status != "not_recorded":
+        return [], set()
+    table = series.read(ledger.path, "batches", ["segment", "rank", "step", "micro", "digest"])
+    known = {
+        row["digest"]: row["step"]
+        for row in table.to_pylist()
+        if row["rank"] == writer.world.rank and row["segment"] != writer.ids.segment and row["micro"] == 0
+    }
+    return batches.first_batch(now.batches[0], known, now.first_step)
+
+
+def write_verdict(writer: Any) -> None:
+    """Judge the newest state of this segment and write the verdict where it differs from the last one."""
+    ledger = Ledger(writer.ledger)
+    g = graph.build(ledger.records)
+    bad = {r.segment: r.payload for r in ledger.of("first_bad")}
+    found = validity.verdict(ledger.records, segment=writer.ids.segment, bad=bad, graph=g)
+    last = next(
+        (
+            r.payload
+            for r in reversed(ledger.records)
+            if r.kind == "verdict" and r.segment == writer.ids.segment
+        ),
+        None,
+    )
+    if last is None or _gist(last) != _gist(found):
+        writer.write(found)
+
+
+def _gist(verdict: schemas.Verdict) -> Any:
+    return [(c.claim, c.status, c.reason) for c in verdict.claims]
+
+
+def first_bad(writer: Any) -> schemas.FirstBad | None:
+    """The first bad cell of this segment over all ranks whose alarms the ledger shows."""
+    ledger = Ledger(writer.ledger)
+    g = graph.build(ledger.records)
+    alarms = firstbad.from_alarms(ledger.records)
+    ranks = {r.rank for r in ledger.records if r.segment == writer.ids.segment}
+    found = firstbad.first_bad(g, writer.ids.segment, alarms, ranks=())
+    return found if found.cell is not None and ranks else None

@@ -1,0 +1,53 @@
+"""Containment: what fails inside the layer is said once, recorded once, and training goes on."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+log = logging.getLogger("lineage")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LIMIT = 20
+"""Failures of one part after which it is switched off."""
+
+
+class Contained(Protocol):
+    """Something that can say that a part of it failed."""
+
+    def trouble(self, part: str, error: BaseException, consequence: str) -> None:
+        """Say it once in the log and in the ledger."""
+        ...
+
+
+def contained(
+    part: str, consequence: str, default: Any = None
+) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[Concatenate[Any, P], R]]:
+    """Make a method swallow every exception of its own: it then returns `default`.
+
+    `KeyboardInterrupt` and `SystemExit` are the user's and pass through.
+    """
+
+    def decorate(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+        @functools.wraps(method)
+        def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as e:
+                self.trouble(part, e, consequence)
+                return default() if callable(default) else default  # type: ignore[no-any-return]
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of an exception, with secrets masked and shortened to 500 characters."""
+    from ..capture.secrets import mask
+
+    return mask(f"{type(error).__name__}: {error}")[0][:500]

@@ -1,0 +1,139 @@
+"""Who this process is: rank, world, device, and the run and segment ids that all ranks share.
+
+The ids travel through the store that `init_process_group` made, else they follow from the launcher's
+identity, else they are provisional for this writer. No collective is issued.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from uuid6 import uuid7
+
+from .._rooms import schemas
+from ..capture.pseudonym import node as pseudonym
+
+LAUNCHERS = (
+    ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"),
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the others."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    store: Any = None
+
+
+def world() -> World:
+    """Read rank and world size from the process group, else from the launcher's variables, else 0 of 1."""
+    dist = getattr(sys.modules.get("torch"), "distributed", None)
+    local = _int("LOCAL_RANK")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        store = sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
+        return World(dist.get_rank(), dist.get_world_size(), local, store)
+    return World(_int("RANK"), _int("WORLD_SIZE", 1), local)
+
+
+def _int(name: str, default: int = 0) -> int:
+    try:
+        return int(os.environ.get(name, default))
+    except ValueError:
+        return default
+
+
+def place(run: str, local_rank: int) -> schemas.Place:
+    """Node (a pseudonym within the run), local rank, device and pid."""
+    device = "cpu"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        device = str(getattr(properties, "uuid", properties.name))
+    return schemas.Place(
+        node=pseudonym(run, socket.gethostname()), local_rank=local_rank, device=device, pid=os.getpid()
+    )
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The shared ids and how they were agreed on."""
+
+    run: str
+    segment: str
+    source: Literal["argument", "environment", "sidecar", "new"]
+    identity: Literal["store", "launcher", "provisional"]
+
+
+def agree(
+    run: str | None, source: Literal["argument", "environment", "sidecar", "new"], me: World, timeout: float
+) -> Ids:
+    """Agree with the other ranks on run and segment ids.
+
+    Rank 0 announces both in the store; the others look for them for at most `timeout` seconds, without a
+    blocking call, and go on with provisional ids when they do not come.
+    """
+    own = str(uuid7())
+    if me.world_size <= 1:
+        return Ids(run or _new_run(), own, source, "provisional")
+    if me.store is not None:
+        try:
+            shared = _through_store(run or _new_run(), own, me, timeout)
+        except Exception:
+            shared = None
+        if shared:
+            return Ids(shared[0], shared[1], source, "store")
+    launcher = _launcher_identity()
+    if launcher:
+        sha = hashlib.sha256(launcher.encode()).digest()
+        return Ids(
+            run or f"run-{sha.hex()[:12]}", str(uuid.UUID(bytes=sha[:16], version=4)), source, "launcher"
+        )
+    return Ids(run or _new_run(), own, source, "provisional")
+
+
+def _through_store(run: str, segment: str, me: World, timeout: float) -> tuple[str, str] | None:
+    key = "lineage/segment"
+    if me.rank == 0:
+        me.store.set(key, f"{segment} {run}")
+        return run, segment
+    end = time.monotonic() + timeout
+    while not me.store.check([key]):
+        if time.monotonic() > end:
+            return None
+        time.sleep(0.005)
+    found, _, name = me.store.get(key).decode().partition(" ")
+    return name, found
+
+
+def _launcher_identity() -> str | None:
+    for name, count in LAUNCHERS:
+        if os.environ.get(name) and os.environ[name] != "none":
+            return f"{name}={os.environ[name]}/{os.environ.get(count, '0')}"
+    return None
+
+
+def _new_run() -> str:
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + uuid.uuid4().hex[:6]
+
+
+def checkpoint_uid(segment: str, step: int, path: str, nth: int) -> str:
+    """The uid of a save, the same on every rank without a word between them.
+
+    Shaped as a UUIDv7: the time of the segment's, the rest from (segment, step, path, number of the save).
+    """
+    sha = hashlib.sha256(f"lineage-checkpoint-v1\n{segment}\n{step}\n{path}\n{nth}".encode()).digest()
+    raw = bytearray(uuid.UUID(segment).bytes[:6] + sha[:10])
+    raw[6] = 0x70 | (raw[6] & 0x0F)
+    raw[8] = 0x80 | (raw[8] & 0x3F)
+    return str(uuid.UUID(bytes=bytes(raw)))

@@ -1,0 +1,190 @@
+"""Alarms, the first bad cell, and the end of a segment."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from uuid6 import uuid7
+
+from .._rooms import schemas
+from ..capture.watched import LINES
+from ..judge import firstbad
+from ..judge.detectors import Finding
+from ..ledger import scan
+from . import boundary, streams
+from .contain import describe, log
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+
+def raise_alarm(
+    rec: Recorder, w: Writer, signal: str, phase: str, finding: Finding | None, values: streams.Values
+) -> None:
+    """Record an alarm's onset, change or end, and tell whoever asked."""
+    if signal != "loss" and finding and finding.abnormal == "non_finite" and _searching_scale(rec):
+        return  # a loss-scale search makes infinities on purpose
+    if finding is None:
+        text = f"{signal} is in its range again"
+    else:
+        text = firstbad.words(signal, finding.abnormal, finding.value, finding.baseline, values.tensors)
+    alarm = streams.alarm(signal, phase, finding, values, text)
+    w.write(alarm, step=values.step)
+    if phase != "onset":
+        return
+    log.warning("lineage: rank %d, step %d: %s (%s)", w.world.rank, values.step, text, alarm.code)
+    if rec._on_alarm == "request_stop":
+        rec.should_stop = True
+    elif callable(rec._on_alarm):
+        rec._on_alarm(alarm)
+
+
+def _searching_scale(rec: Recorder) -> bool:
+    scaler = rec.watched.scaler
+    return scaler is not None and bool(scaler.is_enabled())
+
+
+def follow(rec: Recorder, w: Writer) -> None:
+    """On the process with the tracker: show the alarms of other ranks, read from their journals while idle."""
+    if w.outbox is None or w.world.world_size <= 1:
+        return
+    w.tasks._idle = Follower(w).look
+    w.tasks.start()
+
+
+class Follower:
+    """Reads what other ranks have written since the last look. One folder, no collective, no lock."""
+
+    KINDS = ("alarm", "degraded", "restore")
+
+    def __init__(self, writer: Writer) -> None:
+        self._w = writer
+        self._read: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Show new alarms of other ranks in the tracker."""
+        own = self._w.journal.path
+        for path in sorted(own.parent.glob("*.jsonl")):
+            size = path.stat().st_size
+            if path == own or self._read.get(path.name) == size:
+                continue
+            records, _ = scan.read_file(path, self._w.ledger)
+            seen = self._read.get(path.name + "#", -1)
+            for r in records:
+                if r.seq > seen and r.kind in self.KINDS:
+                    self._w.show(r)
+            self._read[path.name] = size
+            self._read[path.name + "#"] = max((r.seq for r in records), default=seen)
+
+
+def warn_if_quarantined(w: Writer, parent: boundary.Parent) -> None:
+    """A resume from a checkpoint that was marked as bad is said loudly, and recorded."""
+    assert parent.checkpoint is not None
+    uid = parent.checkpoint.uid
+    marks = [
+        r.payload
+        for file in scan.journal_files(w.ledger)
+        for r in scan.read_file(file, w.ledger)[0]
+        if r.kind == "checkpoint_mark" and r.payload.checkpoint == uid
+    ]
+    if any(m.mark in ("quarantined", "first_bad") for m in marks):
+        text = f"this segment resumes from checkpoint {uid} at step {parent.checkpoint.step}, which is marked as bad"
+        w.write(schemas.TrackerNote(code="LIN-C006", tracker="ledger", text=text))
+        log.warning("lineage: LIN-C006: %s: %s", text, "; ".join(m.why for m in marks))
+
+
+def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
+    """The last records of a segment: why it ended, what was covered, where it began to be bad, the verdict."""
+    error = error or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    reason = "exception" if error else "stop_requested" if rec.should_stop else "finished"
+    w.write(schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec._done))
+    w.write(coverage(rec))
+    w.tasks.drain(w.settings.exit_timeout * 6)
+    if w.world.rank == 0:
+        if w.outbox is not None and w.world.world_size > 1:
+            Follower(w).look()
+        name_first_bad(w)
+        boundary.write_verdict(w)
+
+
+def name_first_bad(w: Writer) -> None:
+    """Where alarms are on record: name the first bad cell, open an incident, mark the checkpoints."""
+    found = boundary.first_bad(w)
+    if found is None or found.cell is None:
+        return
+    record = w.write(found)
+    uid = str(uuid7())
+    w.write(
+        schemas.Incident(
+            uid=uid,
+            title=f"rank {found.cell.rank}, step {found.cell.step}: {found.cell.text}",
+            first_bad_step=found.cell.step,
+            first_bad_rank=found.cell.rank,
+            last_good_checkpoint=found.last_good_checkpoint,
+        ),
+        caused_by=[record.id],
+    )
+    for checkpoint, mark in (
+        (found.last_good_checkpoint, "last_good"),
+        (found.first_bad_checkpoint, "first_bad"),
+    ):
+        if checkpoint:
+            why = f"first bad cell: rank {found.cell.rank}, step {found.cell.step}"
+            w.write(
+                schemas.CheckpointMark(checkpoint=checkpoint, mark=mark, why=why, evidence=[record.id]),
+                caused_by=[record.id],
+            )
+    w.seal("incident")
+
+
+def coverage(rec: Recorder) -> schemas.Coverage:
+    """What is recorded, and for what is not, the line that would add it."""
+    watched = rec.watched
+    recorded, missing = [], {}
+    for name in ("model", "optimizer", "scheduler", "loader"):
+        if getattr(watched, name) is not None:
+            recorded.append(name)
+        else:
+            missing[name] = LINES[name]
+    (recorded.append("config") if rec.now.config else missing.update(config=LINES["config"]))
+    values = {
+        "loss": "st.loss(loss) inside `with rec.step(step, batch) as st:`",
+        "grad_norm_local": LINES["model"],
+        "grad_norm": "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+    }
+    for signal, line in values.items():
+        if signal in rec._streams.seen:
+            recorded.append(signal)
+        else:
+            missing[signal] = line
+    if rec.watched.batches_seen:
+        recorded.append("batch fingerprints")
+    else:
+        missing["batch fingerprints"] = "with rec.step(step, batch):"
+    if not rec._saves:
+        missing["checkpoints"] = "rec.checkpoint(path, step=step)"
+    return schemas.Coverage(recorded=recorded, missing=missing, gaps=list(rec.gaps))
+
+
+def exit_lines(rec: Recorder, w: Writer, left: int) -> list[str]:
+    """Four lines: the ledger, what was recorded, what was not and the line that would add it, the next command."""
+    found = coverage(rec)
+    alarms = sum(rec._streams.onsets.values())
+    steps = f"steps {rec._first}-{rec._done}" if rec._first is not None else "no steps"
+    behind = f"; {left} records wait for the tracker" if left else ""
+    lines = [
+        f"lineage: ledger {w.ledger}",
+        f"lineage: recorded {steps} on rank 0 of {rec.world.world_size}, {len(rec._saves)} checkpoints, "
+        f"{alarms} alarms: {', '.join(found.recorded) or 'nothing'}{behind}",
+    ]
+    if found.missing:
+        what, line = next(iter(found.missing.items()))
+        others = f" (also missing: {', '.join(list(found.missing)[1:])})" if len(found.missing) > 1 else ""
+        lines.append(f"lineage: not recorded: {what}; add {line}{others}")
+    else:
+        lines.append("lineage: nothing that this version can record is missing")
+    command = "lineage first-bad" if alarms else "lineage sync" if left else "lineage show"
+    lines.append(f"lineage: next: {command} {w.ledger}")
+    return lines

@@ -1,0 +1,179 @@
+"""Recording checkpoints: live digests at the save, files digested later, a sidecar beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .._rooms import schemas
+from ..capture import effective, schedule, state
+from ..capture.watched import Watched
+from ..judge import graph
+from ..ledger import files, sidecars
+from ..ledger.reader import Ledger
+from .boundary import Parent
+from .contain import contained
+from .identity import checkpoint_uid
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+
+def checkpoint(rec: Recorder, path: Path, step: int | None) -> str | None:
+    """A save that is already done: digests now, files later."""
+    save = Saving(rec, step)
+    save.__enter__()
+    save.commit(path)
+    return save.uid
+
+
+class Saving:
+    """A save under way: `pending` from its start, `complete` when its files are committed."""
+
+    def __init__(self, recorder: Recorder, step: int | None) -> None:
+        self._rec = recorder
+        self._step = step
+        self.uid: str | None = None
+        self._record: schemas.Checkpoint | None = None
+        self._sidecar: dict[str, Any] = {}
+
+    def trouble(self, part: str, error: BaseException, consequence: str) -> None:
+        """Hand a failure to the recorder."""
+        self._rec.trouble(part, error, consequence)
+
+    @contained("checkpoint", "a checkpoint is not recorded")
+    def _begin(self) -> None:
+        rec = self._rec
+        w = rec.begin()
+        if w is None or not rec.live:
+            return
+        step = rec._done if self._step is None else self._step
+        live = state.capture(rec.watched) if rec.settings.digests else []
+        if w.world.rank != 0:
+            live = [c for c in live if c.scope == "rank"]
+        ahead = schedule.ahead(rec.watched.scheduler, step) if rec.watched.scheduler is not None else {}
+        nth = rec._saves[(step, "")] = rec._saves.get((step, ""), 0) + 1
+        self.uid = checkpoint_uid(w.ids.segment, step, "", nth)
+        parent = rec.last_checkpoint or (
+            rec.parent.checkpoint.uid if rec.parent and rec.parent.checkpoint else None
+        )
+        held = effective.capture(rec.watched, rec.seen, "save", step)
+        self._record = schemas.Checkpoint(
+            uid=self.uid,
+            step=step,
+            parents=[parent] if parent else [],
+            regime=rec.regime_id(),
+            samples=rec._samples or None,
+            tokens=rec._tokens or None,
+            live=live,
+            lr_ahead=ahead,
+        )
+        self._sidecar = {"effective": held, "segment": rec.segment()}
+        rec.last_checkpoint = self.uid
+        w.write(self._record, step=step)
+
+    def __enter__(self) -> Saving:
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is committed by leaving the block: `commit(path)` does, when the files are there."""
+
+    @contained("checkpoint", "the files of a checkpoint are not recorded")
+    def commit(self, path: str | Path) -> None:
+        """The files are there: digest them and write the sidecar, away from this thread."""
+        rec, w, record = self._rec, self._rec.begin(), self._record
+        if w is None or record is None:
+            return
+        target = Path(path).absolute()
+        w.tasks.put(
+            lambda: _finish(rec, w, record.model_copy(update={"path": str(target)}), target, self._sidecar)
+        )
+
+
+def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, known: dict[str, Any]) -> None:
+    """On the worker thread: manifest, the completed record, the sidecar, the seal."""
+    regime = rec.regime_id()
+    if w.world.rank == 0:
+        try:
+            manifest = files.manifest(path)
+            missing = [] if manifest.files else ["no file at all"]
+        except OSError as e:
+            manifest, missing = None, [f"cannot be read: {e}"]
+        record = record.model_copy(
+            update={
+                "status": "incomplete" if missing else "complete",
+                "manifest": manifest,
+                "missing": missing,
+                "regime": regime,
+            }
+        )
+        w.write(record, step=record.step)
+    elif not any(c.scope == "rank" for c in record.live):
+        return
+    for thread in [t for _, t in rec._background]:
+        thread.join(timeout=10.0)
+    _write_sidecar(rec, w, record, path, known)
+    if w.world.rank == 0:
+        w.seal("checkpoint")
+
+
+def _write_sidecar(
+    rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, known: dict[str, Any]
+) -> None:
+    ancestors = list(record.parents)
+    if w.world.rank == 0:
+        g = graph.build(Ledger(w.ledger).records)
+        while ancestors and (node := g.nodes.get(ancestors[-1])) is not None and node.checkpoint.parents:
+            if node.checkpoint.parents[0] in ancestors:
+                break
+            ancestors.append(node.checkpoint.parents[0])
+        if (
+            rec.parent
+            and rec.parent.sidecar
+            and rec.parent.checkpoint
+            and rec.parent.checkpoint.uid == ancestors[-1:]
+        ):
+            ancestors += rec.parent.sidecar.ancestors
+    first = w.world.rank == 0
+    sidecar = schemas.Sidecar(
+        run=w.ids.run,
+        rank=w.world.rank,
+        segment=known["segment"],
+        checkpoint=record,
+        ancestors=ancestors,
+        config=rec.now.config if first else None,
+        effective=known["effective"] if first else None,
+        code=rec.now.code if first else None,
+        environment=rec.now.environment if first else None,
+        ledger=str(w.ledger),
+    )
+    sidecars.write(path, sidecar)
+
+
+def find_by_content(w: Writer, watched: Watched) -> Parent | None:
+    """The checkpoint of this run whose recorded weights equal the live ones; None where none or several do."""
+    live = {c.component: c for c in state.capture(watched)}
+    weights = live.get("weights")
+    if weights is None or weights.digest is None:
+        return None
+    ledger = Ledger(w.ledger)
+    found = []
+    for node in graph.build(ledger.records).nodes.values():
+        saved = next((c for c in node.checkpoint.live if c.component == "weights"), None)
+        if saved is not None and saved.digest == weights.digest:
+            found.append(node.checkpoint)
+    if len({c.uid for c in found}) != 1:
+        return None
+    only = found[0]
+    parent = Parent(only.path or "", run=w.ids.run, checkpoint=only, evidence="content")
+    if only.path:
+        try:
+            parent.sidecar = sidecars.read(Path(only.path))
+        except sidecars.SidecarError as e:
+            parent.problem = str(e)
+    return parent

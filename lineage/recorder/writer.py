@@ -1,0 +1,195 @@
+"""The writing side of a recorder: journal, series and tracker, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from .._rooms import schemas, trackers
+from ..ledger import layout, scan
+from ..ledger.journal import Journal
+from ..ledger.seal import seal
+from ..ledger.series import SeriesWriter
+from .contain import LIMIT, describe, log
+from .delivery import Delivered
+from .identity import Ids, World, place
+from .settings import Settings
+from .worker import Worker
+
+CODES = {"tracker": "LIN-L002", "journal": "LIN-J012", "capture": "LIN-L004"}
+
+
+class Writer:
+    """Writes the records of one process. Opened once the run id is known.
+
+    Records go to the journal first, on the calling thread, and are durable when `write` returns; the tracker
+    is fed from them on its own thread, the series on another.
+    """
+
+    def __init__(self, settings: Settings, world: World, ids: Ids, tracker: trackers.Tracker | None) -> None:
+        self.settings, self.world, self.ids = settings, world, ids
+        self.place = place(ids.run, world.local_rank)
+        self.failures: dict[str, int] = {}
+        self.unwritten = 0
+        self.step: int | None = None
+        self.regime: str | None = None
+        self._pid = os.getpid()
+        self._closed = False
+        root = Path(settings.dir).expanduser().absolute()
+        self.ledger = root / ids.run
+        heads, torn = self._previous()
+        self.journal = Journal(
+            self.ledger,
+            ids.run,
+            ids.segment,
+            world.rank,
+            self.place,
+            previous=heads,
+            set_aside=torn,
+            on_trouble=self._journal_trouble,
+        )
+        if self.journal.waiting():
+            self.ledger = layout.fallback_root() / ids.run
+            self.journal.move_to(self.ledger)
+        self._lines = Worker(
+            "lineage-series", lambda e: self.trouble("series", e, "step values are not kept")
+        )
+        self.tasks = Worker(
+            "lineage-tasks", lambda e: self.trouble("tasks", e, "a later step of a record is missing")
+        )
+        self._tables: dict[str, SeriesWriter] = {}
+        self.outbox = self._open_outbox(tracker)
+
+    def _previous(self) -> tuple[list[schemas.Head], list[str]]:
+        """The heads of earlier files: rank 0 names them, so that a file that goes missing is noticed."""
+        if self.world.rank != 0:
+            return [], []
+        with contextlib.suppress(OSError):
+            return scan.heads(self.ledger)
+        return [], []
+
+    def _open_outbox(self, tracker: trackers.Tracker | None) -> trackers.Outbox | None:
+        if tracker is None and self.world.rank == 0:
+            tracker = trackers.adapter("local", self.ledger / "view")
+        if tracker is None:
+            return None
+        page = trackers.Page(self.ids.run, share=frozenset(self.settings.share), ledger=str(self.ledger))
+        for file in sorted({f.parent.name for f in scan.journal_files(self.ledger)}):
+            page.number(file)
+        self._delivered = Delivered(self.ledger, tracker.alias())
+        return trackers.Outbox(tracker, page, on_shown=self._shown, on_trouble=self._tracker_trouble)
+
+    def write(
+        self,
+        payload: Any,
+        *,
+        step: int | None = None,
+        caused_by: Sequence[str] = (),
+        supersedes: str | None = None,
+    ) -> schemas.Envelope:
+        """Write a record; it is durable when this returns. The tracker shows it when it can."""
+        record = self.journal.append(
+            payload, step=self.step if step is None else step, caused_by=caused_by, supersedes=supersedes
+        )
+        if isinstance(payload, schemas.Regime):
+            self.regime = payload.id
+        if self.outbox is not None:
+            self.outbox.put(record)
+        return record
+
+    def show(self, record: schemas.Record) -> None:
+        """Show another writer's record in this process's tracker."""
+        if self.outbox is not None:
+            self.outbox.put(record)
+
+    def rows(self, table: str, found: list[dict[str, Any]]) -> None:
+        """Hand rows of a series to the thread that writes them."""
+        if found:
+            self._lines.put(lambda: self._write_rows(table, found))
+
+    def _write_rows(self, table: str, found: list[dict[str, Any]]) -> None:
+        if table not in self._tables:
+            name = self.journal.path.stem
+            self._tables[table] = SeriesWriter(self.ledger, self.ids.segment, name, table)
+        self._tables[table].write(found)
+
+    def seal(self, why: Literal["checkpoint", "incident", "close"]) -> None:
+        """Seal the heads of all chains. Only rank 0 does; its tracker then anchors the root."""
+        if self.world.rank == 0:
+            self.write(seal(scan.heads(self.ledger)[0], why))
+
+    def _shown(self, record: trackers.Shown, where: str | None) -> None:
+        self._delivered.add(record.id)
+        payload = record.payload
+        if isinstance(payload, schemas.Seal) and where is not None and self.outbox is not None:
+            anchor = schemas.Anchor(root=payload.root, tracker=self.outbox.tracker.kind, place=where)
+            self.journal.append(anchor, step=record.step, caused_by=[record.id])
+
+    def _tracker_trouble(self, error: Exception, item: Any, final: bool) -> None:
+        what = "one record was refused by the tracker" if final else "the tracker's page is behind"
+        self.trouble("tracker", error, f"{what}; the ledger has everything", remedy="lineage sync")
+
+    def _journal_trouble(self, error: Exception, where: Path) -> None:
+        log.warning(
+            "lineage: the journal %s cannot be written (%s). Records wait in memory and are written as soon as "
+            "the disk takes them; training goes on.",
+            where,
+            describe(error),
+        )
+
+    def trouble(self, part: str, error: BaseException, consequence: str, remedy: str | None = None) -> None:
+        """Count a failure; say the first of each part in the log and in the ledger."""
+        self.failures[part] = self.failures.get(part, 0) + 1
+        if self.failures[part] != 1 or os.getpid() != self._pid:
+            return
+        text = describe(error)
+        log.warning("lineage: %s failed (%s); %s. Training goes on.", part, text, consequence)
+        with contextlib.suppress(Exception):
+            self.journal.append(
+                schemas.Degraded(
+                    code=CODES.get(part, "LIN-L001"),
+                    part=part,
+                    error=text,
+                    consequence=consequence,
+                    remedy=remedy,
+                ),
+                step=self.step,
+            )
+
+    def off(self, part: str) -> bool:
+        """Whether a part failed so often that it is switched off."""
+        return self.failures.get(part, 0) >= LIMIT
+
+    def close(self) -> int:
+        """Write what waits, seal the series, let the tracker catch up for a while. Returns what it still lacks."""
+        if self._closed or os.getpid() != self._pid:
+            return 0
+        self._closed = True
+        self.tasks.close(self.settings.exit_timeout * 6)
+        with contextlib.suppress(Exception):
+            self.seal("close")
+        self._lines.put(self._close_tables)
+        self._lines.close(self.settings.exit_timeout)
+        left = 0
+        if self.outbox is not None:
+            left = self.outbox.close(self.settings.exit_timeout)
+            with contextlib.suppress(Exception):
+                self.outbox.tracker.close()
+        self._finish_journal()
+        return left
+
+    def _finish_journal(self) -> None:
+        if self.journal.close():
+            self.journal.move_to(layout.fallback_root() / self.ids.run)
+            self.unwritten = self.journal.close()
+            where = (
+                f"{self.unwritten} records are lost" if self.unwritten else f"they are in {self.journal.path}"
+            )
+            log.warning("lineage: the disk never took the last records; %s", where)
+
+    def _close_tables(self) -> None:
+        for table in self._tables.values():
+            table.close()

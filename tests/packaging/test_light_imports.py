@@ -1,0 +1,87 @@
+"""Recording and reading need no torch, tracker, database or chart library: those are really out of reach here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BLOCK = """
+import sys
+
+HEAVY = {"torch", "wandb", "mlflow", "duckdb", "jinja2", "altair", "vl_convert", "markdown_it", "pandas", "numpy"}
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HEAVY - ALLOWED:
+            raise ModuleNotFoundError(f"{name} is blocked in this test", name=name)
+        return None
+"""
+
+JOURNAL = """
+import tempfile, pathlib, schemas, uuid
+from lineage.ledger.journal import Journal
+uid = "0197a3c4-0000-7000-8000-000000000001"
+folder = pathlib.Path(tempfile.mkdtemp()) / "run-1"
+journal = Journal(folder, "run-1", uid, 0, schemas.Place(node="n", pid=1))
+journal.append(schemas.Run(uid="run-1", name="pretrain"))
+journal.close()
+ledger = lineage.open_ledger(folder)
+assert [r.kind for r in ledger.records] == ["journal_header", "run"], ledger.records
+assert ledger.damage == []
+"""
+
+
+def _run(code: str, allowed: str = "set()", arguments: tuple[str, ...] = ()) -> None:
+    whole = f"{BLOCK.replace('ALLOWED', allowed)}\nsys.meta_path.insert(0, Blocked())\n{code}\nprint('done')"
+    done = subprocess.run(
+        [sys.executable, "-c", whole, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("done\n")
+
+
+def test_the_block_is_real() -> None:
+    _run(
+        "try:\n    import torch\nexcept ModuleNotFoundError:\n    pass\nelse:\n    raise SystemExit('torch came')"
+    )
+
+
+@pytest.mark.parametrize("module", ["schemas", "trackers", "lineage", "schemas.publish"])
+def test_importing_a_room_needs_no_heavy_library(module: str) -> None:
+    _run(f"import {module}")
+
+
+def test_schemas_needs_pydantic_and_no_other_third_party_library() -> None:
+    _run(
+        "import schemas, schemas.publish, schemas.sidecar\n"
+        "tops = {n.partition('.')[0] for n in sys.modules} - sys.stdlib_module_names\n"
+        "third = {t for t in tops if getattr(sys.modules.get(t), '__file__', None) and not t.startswith('_')}\n"
+        "known = {'schemas', 'pydantic', 'pydantic_core', 'annotated_types', 'typing_extensions',"
+        " 'typing_inspection'}\n"
+        "assert third <= known, third - known"
+    )
+
+
+def test_importing_lineage_alone_loads_no_arrow_and_no_command_line() -> None:
+    _run(
+        "import lineage\nassert not {'pyarrow', 'typer', 'rich'} & set(sys.modules), 'attach is paid for by all'"
+    )
+
+
+def test_a_ledger_is_written_and_read_without_any_of_them() -> None:
+    _run("import lineage\n" + JOURNAL)
+
+
+def test_a_golden_ledger_is_read_without_any_of_them(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[1] / "schemas" / "golden" / "1-0-0" / "journal.jsonl"
+    folder = tmp_path / "run" / "journal" / "0197a3c4-0000-7000-8000-000000000002"
+    folder.mkdir(parents=True)
+    (folder / "node-00000-1-1.jsonl").write_bytes(golden.read_bytes())
+    _run(
+        "import lineage\nledger = lineage.open_ledger(sys.argv[1])\n"
+        "assert ledger.damage == [], ledger.damage\nassert ledger.last('checkpoint').payload.step == 2000",
+        arguments=(str(tmp_path / "run"),),
+    )
