@@ -3,6 +3,7 @@
 Needs pydantic and nothing else. `read_line` reads a journal line; `lineage.open_ledger` reads a whole one.
 """
 
+from . import publish
 from ._base import (
     MASKED,
     NON_FINITE,
@@ -158,6 +159,7 @@ __all__ = [
     "now",
     "open_class",
     "page",
+    "publish",
     "read_line",
     "read_payload",
 ]

@@ -78,6 +78,7 @@ _CODE = re.compile(
     r"|tokenizer|model|data|batch|torch|np|this|process|secrets)\.[A-Za-z_]"
     r"|lambda\b|await\b|not\b|[-+*/]?=|->"
 )
+_AFTER_QUOTE = re.compile(r"\s*[,+)\]]\s")
 _SNAKE = re.compile(r"[a-z]*(?:_[a-z]+)+\d{0,2}|[a-z]{1,16}\d?")
 
 
@@ -128,7 +129,9 @@ def _beside(text: str, at: int, tail: re.Match[str]) -> Span | None:
     if group == "bare":
         return _bare(text, _Name(start, name, sure, tail), value)
     found = value[group]
-    is_one = not is_no_secret(found, sure) and (not tail["comma"] or _is_argument(found, flag))
+    # What follows a prompt or message ("Password: ", stream=None) is code, and the quote was a closing one.
+    is_one = not is_no_secret(found, sure) and not _AFTER_QUOTE.match(found)
+    is_one = is_one and (not tail["comma"] or _is_argument(found, flag))
     return value.span(group) if is_one else None
 
 
@@ -151,8 +154,8 @@ class _Name:
     def is_repeated_by(self, value: str) -> bool:
         """Say whether the value is a variable of the same name: `password=password`, `key=scope.api_key`."""
         last = value.rsplit(".", 1)[-1]
-        own = self.text.rsplit(".", 1)[-1].strip("-").replace("-", "_")
-        return last.lower() == own.lower() or (
+        own = self.text.rsplit(".", 1)[-1].strip("-_").replace("-", "_")
+        return last.lower().strip("_") == own.lower() or (
             "_" in last and last.isidentifier() and strength(last) is not None
         )
 
@@ -161,7 +164,9 @@ def _bare(text: str, name: _Name, value: re.Match[str]) -> Span | None:
     """Return the span of a value without quotes, unless it reads as code or as prose."""
     begin = value.start("bare")
     found = value["bare"].rstrip(")}].:")
-    if not found or _CODE.match(found) or is_no_secret(found, name.sure) or name.is_repeated_by(found):
+    if not found or _CODE.match(found) or name.is_repeated_by(found):
+        return None
+    if is_no_secret(found, name.sure) or is_no_secret(value["bare"], name.sure):
         return None
     if name.sure == "weak" and (
         len(found) < 8 or not any(c.isdigit() for c in found) or _SNAKE.fullmatch(found)

@@ -48,7 +48,7 @@ def fingerprint(batch: Any) -> Fingerprint:
     parts: list[tuple[str, str | None]] = []
     lanes = []
     samples = tokens = 0
-    for path, leaf in _leaves("", batch):
+    for path, leaf in leaves("", batch):
         if not hasattr(leaf, "element_size"):
             parts.append((path, repr(leaf)))
             continue
@@ -70,18 +70,19 @@ def _later(lanes: list[Any]) -> Later | None:
     return Later(torch.stack([t.to(lanes[0].device) for t in lanes]))
 
 
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Walk a batch of any container: (dotted path, tensor or plain value), in a fixed order."""
     if isinstance(value, Mapping):
         for key in sorted(value, key=str):
-            yield from _leaves(f"{path}.{key}", value[key])
+            yield from leaves(f"{path}.{key}", value[key])
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
-            yield from _leaves(f"{path}.{i}", item)
+            yield from leaves(f"{path}.{i}", item)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for f in dataclasses.fields(value):
-            yield from _leaves(f"{path}.{f.name}", getattr(value, f.name))
+            yield from leaves(f"{path}.{f.name}", getattr(value, f.name))
     elif hasattr(value, "data") and isinstance(value.data, Mapping):  # BatchEncoding and its like
-        yield from _leaves(path, value.data)
+        yield from leaves(path, value.data)
     elif hasattr(value, "element_size") or isinstance(value, int | float | str | bool | bytes | None):
         yield path, value
     elif hasattr(value, "__array__"):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +46,8 @@ def capture(
     """Read the state of the code into its record. Never raises on account of git.
 
     `entry` is the script or notebook that runs; by default what Python was started with. The repository is
-    looked for from the first of `roots`, then from the entry's folder, then from the working directory.
+    looked for from the first of `roots`, then from the entry's folder (unless it is installed, as a launcher
+    is), then from the working directory.
     `roots` are the declared source folders: only below them is the content of untracked files kept, through
     `blobs`, which stores bytes and returns their digest. Without `blobs` digests are made and nothing is
     kept. `timeout` in seconds bounds all of git together.
@@ -56,10 +59,12 @@ def capture(
     if git is None:
         state["repository"] = False
     else:
-        state |= {"repository": True, **_head(git, work)}
-        state |= _diff(git, work, state["revision"], blobs)
-        state["submodules"] = _submodules(git, work)
-        state["untracked"] = _untracked(git, work)
+        with tempfile.TemporaryDirectory(prefix="lineage-") as folder:
+            git.index = _copied_index(git, Path(folder))
+            state |= {"repository": True, **_head(git, work)}
+            state |= _diff(git, work, state["revision"], blobs)
+            state["submodules"] = _submodules(git, work)
+            state["untracked"] = _untracked(git, work)
     base = git.folder if git else work.roots[0] if work.roots else Path.cwd()
     state["modules"] = modules.digests(work.reader, git.folder if git else None, base)
     if work.reader.left_out:
@@ -99,7 +104,7 @@ def _entry() -> str | None:
 def _repository(work: _Work, entry: str | None, timeout: float) -> Git | None:
     """Return git in the top folder of the first repository found, or None with a note that says why."""
     places = [*work.roots]
-    if entry and Path(entry).is_file():
+    if entry and Path(entry).is_file() and not modules.is_installed(Path(entry).resolve()):
         places.append(Path(entry).resolve().parent)
     places.append(Path.cwd())
     why = ""
@@ -116,6 +121,14 @@ def _repository(work: _Work, entry: str | None, timeout: float) -> Git | None:
             break  # git is missing, hangs or refuses: another folder would not help
     work.note(why)
     return None
+
+
+def _copied_index(git: Git, folder: Path) -> Path | None:
+    own = git("rev-parse", "--git-path", "index")
+    try:
+        return Path(shutil.copy2(git.folder / own.text, folder / "index")) if own.ok else None
+    except OSError:
+        return None  # nothing was ever added to it
 
 
 def _head(git: Git, work: _Work) -> dict[str, Any]:
@@ -150,7 +163,7 @@ def _diff(
     if not names:
         return {"dirty": False}
     hidden = _hidden(git, work, base, names)
-    exclude = [*secrets.secret_file_pathspecs(), *(f":(exclude,top,literal){n}" for n in hidden)]
+    exclude = [f":(exclude,top,literal){n}" for n in hidden]
     got = git(*_DIFF, "--binary", base, "--", ":/", *exclude, limit=LARGEST_DIFF)
     whole = not hidden
     if got.cut:
@@ -192,9 +205,9 @@ def _is_clean(git: Git, base: str, name: str) -> bool:
     """Say whether both sides of a changed binary file are small and without a secret."""
     path = git.folder / name
     try:
-        if path.is_file() and not path.is_symlink():
-            if path.stat().st_size > LARGEST or masked_content(path.read_bytes()) is None:
-                return False
+        regular = path.is_file() and not path.is_symlink()
+        if regular and (path.stat().st_size > LARGEST or masked_content(path.read_bytes()) is None):
+            return False
     except OSError:
         return False
     before = git("cat-file", "blob", f"{base}:{name}", limit=LARGEST)

@@ -22,7 +22,7 @@ _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-
 _CLASSES = bytes(0x78 if c in _ALPHABET else 0x20 for c in range(256))
 _PARTS = re.compile(r"[/_\-]+")
 _PLAIN = re.compile(r"[0-9a-fA-F]{6,}|\d+T?\d*Z?|[a-z]+|[A-Z]+|[A-Z][a-z]+")
-_WORDS = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{4,}")
+_WORDS = re.compile(r"[a-z]{4,}|[A-Z]{5,}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{40}")
 _DIGEST_BEFORE = re.compile(
     r"(?:sha(?:1|224|256|384|512)|md5|blake[23][bs]?|xxh\w{0,6})[-:=]$", re.IGNORECASE
@@ -55,9 +55,11 @@ def _is_digest(text: str, at: int, run: str) -> bool:
 def looks_random(run: str) -> bool:
     """Say whether a run of letters, digits and `+/_-` looks drawn by chance.
 
-    Text from a random source of 64 characters has few words (measured: three or more small letters in a row
-    cover about a sixth of it, and more than 45 % in under one string of a thousand), and digits and letters
-    of both cases. Names made by people are mostly words, or short parts.
+    Made-up names are mostly words: runs of four or more small letters, or five or more capitals. Those cover
+    half of a random string of 32 to 44 letters and digits in under one case of 200; with the other conditions
+    1.5 % of such strings are missed. Measured on 20,000 long
+    runs in the sources of torch, transformers, mlflow and wandb: what was flagged were identifiers of
+    documents, drawn by chance too.
     """
     if run.startswith("_Z") or (run.startswith("/") and run.count("/") > 2 and not _BASE64.fullmatch(run)):
         return False
@@ -74,7 +76,7 @@ def looks_random(run: str) -> bool:
     if digits < 2 or upper < 3 or lower < 3:
         return False
     words = sum(len(m.group()) for m in _WORDS.finditer(kept))
-    return words < 0.45 * len(kept) and _bits(kept) >= 3.7
+    return words < 0.5 * len(kept) and _bits(kept) >= 3.7
 
 
 def _bits(text: str) -> float:

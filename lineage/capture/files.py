@@ -51,7 +51,7 @@ class Reader:
 
 
 def masked_content(data: bytes) -> bytes | None:
-    """Return a file's content with secrets masked, or None where it cannot be masked: binary or all secret."""
+    """Return a file's content with secrets masked, or None where masking it is not possible."""
     if b"\0" in data[:8192]:
         return None if secrets.has_known_secret(data) else data
     if _ONE_WORD.fullmatch(data):

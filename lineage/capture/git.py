@@ -53,6 +53,8 @@ class Git:
     def __init__(self, folder: Path, timeout: float) -> None:
         self.folder = folder
         self.timeout = timeout
+        self.index: Path | None = None
+        """a copy of the index to use, since `git diff` refreshes and rewrites the index that it reads"""
         self._deadline = time.monotonic() + timeout
 
     @property
@@ -68,7 +70,7 @@ class Git:
             process = subprocess.Popen(
                 ["git", "--no-pager", *_SETTINGS, *args],
                 cwd=self.folder,
-                env={**os.environ, **_QUIET},
+                env={**os.environ, **_QUIET, **({"GIT_INDEX_FILE": str(self.index)} if self.index else {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -1,11 +1,13 @@
-"""Imported code that git does not hold: module files outside the repository, the library and site-packages."""
+"""Imported code that git does not hold: modules outside repository, standard library and site-packages."""
 
 from __future__ import annotations
 
+import os
 import site
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from .. import __file__ as _own_file
@@ -31,23 +33,25 @@ def digests(reader: Reader, repository: Path | None, base: Path) -> dict[str, st
     return found
 
 
+def is_installed(path: Path) -> bool:
+    """Say whether a file belongs to Python, a distribution or this package, not to the user's code."""
+    if any(part in ("site-packages", "dist-packages") for part in path.parts):
+        return True
+    return any(path.is_relative_to(folder) for folder in _known_folders())
+
+
 def _files(repository: Path | None) -> Iterator[Path]:
-    outside = _known_folders()
     for module in list(sys.modules.values()):
         name = getattr(module, "__file__", None)
         if not isinstance(name, str) or not name:
             continue
-        path = Path(name).resolve()
-        if any(part in ("site-packages", "dist-packages") for part in path.parts):
-            continue
-        if any(path.is_relative_to(folder) for folder in outside):
-            continue
-        if repository and path.is_relative_to(repository):
-            continue
-        if path.is_file():
+        path = Path(os.path.realpath(name))
+        in_repository = repository is not None and path.is_relative_to(repository)
+        if not in_repository and not is_installed(path) and path.is_file():
             yield path
 
 
+@cache
 def _known_folders() -> list[Path]:
     paths = sysconfig.get_paths()
     names = [paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib") if k in paths]

@@ -92,8 +92,3 @@ def is_secret_file(path: str) -> bool:
     """Say whether a file's name says that it holds credentials, such as `.env` or `id_rsa`."""
     name = path.rsplit("/", 1)[-1].lower()
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _FILES)
-
-
-def secret_file_pathspecs() -> list[str]:
-    """Return git pathspecs that leave out the files of `is_secret_file`, at any depth."""
-    return [f":(exclude,icase,glob)**/{pattern}" for pattern in _FILES]

@@ -13,6 +13,9 @@ Span = tuple[int, int]
 """Start and end of a piece of text, in characters, end exclusive."""
 
 
+_NEAR = 1500
+
+
 @dataclass(frozen=True)
 class Rule:
     """One shape of credential: a pattern that is tried where an anchor stands."""
@@ -22,6 +25,8 @@ class Rule:
     pattern: str
     any_case: bool
     inside: bool
+    needs: str
+    """a character that has to follow within `_NEAR`; empty: none"""
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
@@ -41,6 +46,7 @@ def rules() -> tuple[Rule, ...]:
             pattern=r["pattern"],
             any_case=r.get("case") == "any",
             inside=r.get("inside", False),
+            needs=r.get("needs", ""),
         )
         for r in data["rule"]
     )
@@ -67,7 +73,7 @@ def find(text: str, lowered: str) -> list[Span]:
                 continue
             end = -1
             for at in places(where, anchor):
-                if at < end:
+                if at < end or (rule.needs and text.find(rule.needs, at, at + _NEAR) < 0):
                     continue
                 match = rule.compiled.match(text, at)
                 if match:

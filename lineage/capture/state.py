@@ -95,9 +95,9 @@ def _states(w: Watched) -> dict[str, tuple[Any, dict[str, Any]]]:
 def _optimizer_step(w: Watched) -> Found | None:
     if w.optimizer is None:
         return None
-    steps = [int(s["step"]) for _, s in _states(w).values() if "step" in s]
-    detail = {"min": min(steps), "max": max(steps)} if steps else {"min": 0, "max": 0}
-    return _plain([detail["min"], detail["max"]]), detail, None
+    low, high = step_counters(w) or (0, 0)
+    detail = {"step": low} if low == high else {"lowest": low, "highest": high}
+    return _plain([low, high]), detail, None
 
 
 def step_counters(w: Watched) -> tuple[int, int] | None:
@@ -124,25 +124,29 @@ def _scaler(w: Watched) -> Found | None:
     return _plain(state), {k: v for k, v in state.items() if isinstance(v, int | float)}, None
 
 
-def _rng(w: Watched) -> Found | None:
-    sha = hashlib.sha256(b"lineage-rng-v1\n")
-    detail: dict[str, Any] = {}
-
-    def add(name: str, data: bytes) -> None:
-        sha.update(name.encode() + b"\n" + data)
-        detail[name] = hashlib.sha256(data).hexdigest()[:12]
-
-    add("python", repr(random.getstate()).encode())
+def generators() -> dict[str, str]:
+    """Every random-number generator of this process -> sha256 of its state, 16 hex digits."""
+    found: dict[str, bytes] = {"python": repr(random.getstate()).encode()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        add("numpy", pickle.dumps(numpy.random.get_state(), protocol=4))
+        found["numpy"] = pickle.dumps(numpy.random.get_state(), protocol=4)
     torch = sys.modules.get("torch")
     if torch is not None:
-        add("torch", torch.get_rng_state().numpy().tobytes())
+        found["torch"] = torch.get_rng_state().numpy().tobytes()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             for i in range(torch.cuda.device_count()):
-                add(f"cuda:{i}", torch.cuda.get_rng_state(i).numpy().tobytes())
-    return "sha256:" + sha.hexdigest(), detail, None
+                found[f"cuda:{i}"] = torch.cuda.get_rng_state(i).numpy().tobytes()
+    return {name: hashlib.sha256(data).hexdigest()[:16] for name, data in found.items()}
+
+
+def _rng(w: Watched) -> Found | None:
+    """Generators that stand as they did at attach have not been drawn from: `unused` names them."""
+    now = generators()
+    unused = [n for n, state in now.items() if w.generators.get(n) == state]
+    sha = hashlib.sha256(b"lineage-rng-v1\n")
+    for name, state in sorted(now.items()):
+        sha.update(f"{name} {state}\n".encode())
+    return "sha256:" + sha.hexdigest(), {**now, "unused": ",".join(unused)}, None
 
 
 def _loader(w: Watched) -> Found | None:

@@ -18,6 +18,8 @@ class Watched:
     scheduler: Any = None
     scaler: Any = None
     loader: Any = None
+    generators: dict[str, str] = field(default_factory=dict)
+    """random-number generators as they stood at attach"""
     batches_seen: int = field(default=0)
     """batches counted since attach, for loaders that keep no position"""
 

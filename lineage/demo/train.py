@@ -25,7 +25,7 @@ def arguments() -> argparse.Namespace:
     """The script's options."""
     p = argparse.ArgumentParser(prog="train.py")
     p.add_argument("--out", type=Path, required=True, help="folder of checkpoints and results")
-    p.add_argument("--steps", type=int, default=60)
+    p.add_argument("--max-steps", type=int, default=60)
     p.add_argument("--save-every", type=int, default=10)
     p.add_argument("--learning-rate", type=float, default=3e-3)
     p.add_argument("--warmup-steps", type=int, default=10)
@@ -46,6 +46,20 @@ def arguments() -> argparse.Namespace:
     return p.parse_args()
 
 
+CONFIG = (
+    "max_steps",
+    "save_every",
+    "learning_rate",
+    "warmup_steps",
+    "grad_clip",
+    "batch_size",
+    "seed",
+    "drop_optimizer",
+    "skip_batches",
+)
+"""What of the options is the run's config."""
+
+
 def main() -> None:
     """Train, save, and write the result of each rank."""
     args = arguments()
@@ -60,7 +74,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(
         ddp.parameters(), lr=args.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
     )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, Schedule(args.warmup_steps, args.steps))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, Schedule(args.warmup_steps, args.max_steps))
     loader = data.TextLoader(
         data.corpus(), batch=args.batch_size, length=64, rank=rank, world=world, seed=args.seed
     )
@@ -73,7 +87,7 @@ def main() -> None:
     strike = faults.Strike(faults.Fault.parse(args.fault), net, rank) if args.fault else None
     losses: dict[int, float] = {}
 
-    for step in range(done + 1, args.steps + 1):
+    for step in range(done + 1, args.max_steps + 1):
         batch = next(loader)
         if strike:
             batch = strike.batch(step, batch)
@@ -161,13 +175,7 @@ def start_tracker(args: argparse.Namespace) -> Any:
     mlflow.set_experiment("lineage demo")
     run = mlflow.start_run(run_id=args.tracker_run, run_name=None if args.tracker_run else args.run_name)
     if args.tracker_run is None:
-        mlflow.log_params(
-            {
-                k: v
-                for k, v in vars(args).items()
-                if k in ("learning_rate", "grad_clip", "batch_size", "steps", "seed")
-            }
-        )
+        mlflow.log_params({k: v for k, v in vars(args).items() if k in CONFIG})
     return run
 
 
@@ -186,9 +194,7 @@ def attach(args: argparse.Namespace, run: Any, **objects: Any) -> Any:
         return NoLayer()
     import lineage
 
-    shown = {
-        k: v for k, v in vars(args).items() if k not in ("layer", "kill_layer", "fault", "ledgers", "run_id")
-    }
+    shown = {k: v for k, v in vars(args).items() if k in CONFIG}
     return lineage.attach(
         run,
         config=shown,

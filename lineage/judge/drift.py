@@ -70,13 +70,19 @@ def drift(
     is pure: it names nothing that neither side shows.
     """
     classified, unclassified = _requested(before.config, after.config)
+    found = [
+        *component_changes(restore),
+        *environment_changes(before.environment, after.environment),
+        *code_change(before.code, after.code),
+        *extra,
+    ]
     changes = _effective(before, after, classified)
-    changes += list(classified.values())
-    changes += component_changes(restore)
-    changes += environment_changes(before.environment, after.environment)
-    changes += code_change(before.code, after.code)
-    known = {c.concept for c in changes}
-    changes += [c for c in extra if c.concept not in known]
+    changes += [
+        _with_request(c, classified.pop(c.concept, None))
+        for c in found
+        if c.concept not in {x.concept for x in changes}
+    ]
+    changes += classified.values()
     changes = [_declare(c, declared) for c in changes]
     altering = [c for c in changes if alters(c)]
     return schemas.Drift(
@@ -256,6 +262,20 @@ def _join(
         effective_after=b,
         read_from=held_after.read_from if held_after else None,
         text=text,
+    )
+
+
+def _with_request(found: schemas.Change, asked: schemas.Change | None) -> schemas.Change:
+    """Put what was asked for beside a change that was found by other means than a live value."""
+    if asked is None:
+        return found
+    return found.model_copy(
+        update={
+            "keys": asked.keys,
+            "requested_before": asked.requested_before,
+            "requested_after": asked.requested_after,
+            "text": f"{found.text}; {asked.text}",
+        }
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from .._rooms import schemas
 
@@ -39,6 +40,8 @@ def _one(
             saved=a,
             text=f"{title} {'absent' if live is None else 'cannot be compared'}: {why}{facts}",
         )
+    if name == "rng":
+        return _generators(title, saved, live)
     if _empty(live) and not _empty(saved):
         return schemas.ComponentRestore(
             component=name, status="absent", saved=a, live=b, text=f"{title} not restored{facts}"
@@ -53,6 +56,27 @@ def _one(
         )
     return schemas.ComponentRestore(
         component=name, status="differs", saved=a, live=b, text=f"{title} not as at the save{facts}"
+    )
+
+
+def _generators(
+    title: str, saved: schemas.ComponentDigest, live: schemas.ComponentDigest
+) -> schemas.ComponentRestore:
+    """Compare generator by generator. One that was never drawn from before the save decides nothing."""
+    unused = saved.detail.get("unused", schemas.Scalar.of("")).text().split(",")
+    names = [n for n in saved.detail if n != "unused"]
+    differing = [n for n in names if saved.detail[n] != live.detail.get(n)]
+    decisive = [n for n in differing if n not in unused]
+    status: Literal["restored", "differs"] = "differs" if decisive else "restored"
+    if decisive:
+        text = f"{title} not as at the save ({', '.join(decisive)})"
+    else:
+        aside = (
+            f" ({', '.join(differing)} differs and was not drawn from before the save)" if differing else ""
+        )
+        text = f"{title} as at the save{aside}"
+    return schemas.ComponentRestore(
+        component="rng", status=status, saved=saved.digest, live=live.digest, text=text
     )
 
 
@@ -101,7 +125,7 @@ def _moment(
 ) -> schemas.ComponentDigest:
     first = early.get(c.component)
     if c.digest is None or c.digest == old.get(c.component):
-        return c
+        return c  # where nothing has moved since the load
     if first is not None and (over or first.digest == old.get(c.component)):
         return first
     note = (

@@ -79,7 +79,8 @@ def _judge(
     for i, stretch in enumerate(path):
         for r in _drifts(records, stretch):
             confounded = confounded or r.payload.confounded
-            _add_drift(tallies, r, stretch)
+            _add_drift(tallies, r.payload, r.segment, (r.id,))
+        _add_other_ranks(tallies, records, stretch)
         _add_missing(tallies, records, graph, stretch, first=i == 0)
         if stretch.segment in bad:
             _add_bad(tallies, bad[stretch.segment], stretch)
@@ -94,6 +95,13 @@ def _judge(
         path=[s.segment for s in path],
         policy=catalogue.digest,
     )
+
+
+def judge_drift(drift: schemas.Drift, segment: str) -> dict[str, schemas.ClaimVerdict]:
+    """Judge a drift by itself, claim by claim."""
+    tallies = {claim: _Tally() for claim in schemas.catalogue().claims}
+    _add_drift(tallies, drift, segment, ())
+    return {c: _claim(c, t, drift.confounded) for c, t in tallies.items()}
 
 
 def worst(statuses: Iterable[schemas.Status]) -> schemas.Status:
@@ -111,20 +119,19 @@ def _drifts(records: Sequence[schemas.Record], stretch: Stretch) -> list[schemas
     return sorted(found.values(), key=lambda r: r.payload.from_step)
 
 
-def _add_drift(tallies: Mapping[str, _Tally], record: schemas.Record, stretch: Stretch) -> None:
+def _add_drift(
+    tallies: Mapping[str, _Tally], drift: schemas.Drift, segment: str, records: Sequence[str]
+) -> None:
     catalogue = schemas.catalogue()
-    drift: schemas.Drift = record.payload
     for change in drift.changes:
         concept = catalogue.concept(change.concept)
         for claim, tally in tallies.items():
             effect = _effect(concept, change, claim)
             if effect != "holds":
-                tally.links.append(_link(record, drift, change, effect, concept.reason))
+                tally.links.append(_link(drift, change, effect, segment, records))
     for change in drift.unclassified:
         for tally in tallies.values():
-            tally.links.append(
-                _link(record, drift, change, "caveat", schemas.catalogue().concept("unclassified").reason)
-            )
+            tally.links.append(_link(drift, change, "caveat", segment, records))
     for concept_id, why in drift.not_shown.items():
         _miss(tallies, concept_id, why)
 
@@ -139,7 +146,11 @@ def _effect(concept: schemas.Concept, change: schemas.Change, claim: str) -> sch
 
 
 def _link(
-    record: schemas.Record, drift: schemas.Drift, change: schemas.Change, effect: schemas.Status, reason: str
+    drift: schemas.Drift,
+    change: schemas.Change,
+    effect: schemas.Status,
+    segment: str,
+    records: Sequence[str],
 ) -> schemas.ChainLink:
     declared = change.mitigation is not None
     code = "LIN-D006" if change.cls == "unclassified" else "LIN-D001" if declared else "LIN-D002"
@@ -149,11 +160,11 @@ def _link(
         code=code,
         concept=change.concept,
         step=drift.from_step,
-        segment=record.segment,
+        segment=segment,
         declared=declared,
         effect=effect,
         text=change.text,
-        records=[record.id, *change.evidence],
+        records=[*records, *change.evidence],
     )
 
 
@@ -192,6 +203,37 @@ def _add_missing(
             _miss(tallies, concept, "no live values were recorded")
         elif concept not in effective.payload.values:
             _miss(tallies, concept, effective.payload.unseen.get(concept, "not recorded"))
+
+
+def _add_other_ranks(
+    tallies: Mapping[str, _Tally], records: Sequence[schemas.Record], stretch: Stretch
+) -> None:
+    """What other ranks than the judging one did not restore: each rank records its own."""
+    found = [r for r in records if r.kind == "restore" and r.segment == stretch.segment]
+    told = {c.component for r in found if r.rank == 0 for c in r.payload.components if c.status != "restored"}
+    for r in found:
+        if r.rank == 0:
+            continue
+        for c in r.payload.components:
+            concept = schemas.catalogue().concept(c.component)
+            if c.component in told:
+                continue
+            if c.status == "not_recorded":
+                _miss(tallies, c.component, f"rank {r.rank}: {c.text}")
+            elif c.status != "restored":
+                for claim, tally in tallies.items():
+                    if concept.effect(claim) != "holds":
+                        tally.links.append(
+                            schemas.ChainLink(
+                                code="LIN-C002",
+                                concept=c.component,
+                                step=stretch.after + 1,
+                                segment=r.segment,
+                                effect=concept.effect(claim),
+                                text=f"rank {r.rank}: {c.text}",
+                                records=[r.id],
+                            )
+                        )
 
 
 def _add_bad(tallies: Mapping[str, _Tally], bad: schemas.FirstBad, stretch: Stretch) -> None:

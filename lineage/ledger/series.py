@@ -114,6 +114,11 @@ def read_stream(path: Path) -> pa.Table:
     return pa.Table.from_batches(batches, schema=schema)
 
 
+def read_one(path: Path) -> pa.Table:
+    """Read one series file, sealed or hot. Raises `OSError` or `pa.ArrowInvalid` (a `ValueError`)."""
+    return pq.read_table(path) if path.suffix == ".parquet" else read_stream(path)
+
+
 def files(ledger: Path, table: str) -> list[Path]:
     """The series files of a table: sealed ones, and streams that are not sealed yet."""
     found = {p.with_suffix(""): p for p in layout.series_folder(ledger).glob(f"*/*.{table}.arrows")}
@@ -126,7 +131,7 @@ def read(ledger: Path, table: str, columns: Iterable[str] | None = None) -> pa.T
     parts = []
     for path in files(ledger, table):
         try:
-            part = pq.read_table(path) if path.suffix == ".parquet" else read_stream(path)
+            part = read_one(path)
         except (pa.ArrowInvalid, OSError):
             continue
         parts.append(part.select(list(columns)) if columns else part)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from uuid6 import uuid7
 
@@ -12,7 +13,7 @@ from ..capture.watched import LINES
 from ..judge import firstbad
 from ..judge.detectors import Finding
 from ..ledger import scan
-from . import boundary, streams
+from . import boundary, captured, streams
 from .contain import describe, log
 from .writer import Writer
 
@@ -26,19 +27,27 @@ def raise_alarm(
     """Record an alarm's onset, change or end, and tell whoever asked."""
     if signal != "loss" and finding and finding.abnormal == "non_finite" and _searching_scale(rec):
         return  # a loss-scale search makes infinities on purpose
+    tensors = values.tensors if signal == "grad_norm_local" else []
     if finding is None:
         text = f"{signal} is in its range again"
     else:
-        text = firstbad.words(signal, finding.abnormal, finding.value, finding.baseline, values.tensors)
+        text = firstbad.words(signal, finding.abnormal, finding.value, finding.baseline, tensors)
     alarm = streams.alarm(signal, phase, finding, values, text)
     w.write(alarm, step=values.step)
     if phase != "onset":
         return
+    batches = rec.recent.of(values.step)
+    w.tasks.put(lambda: _keep_batch(w, values.step, batches))
     log.warning("lineage: rank %d, step %d: %s (%s)", w.world.rank, values.step, text, alarm.code)
     if rec._on_alarm == "request_stop":
         rec.should_stop = True
     elif callable(rec._on_alarm):
         rec._on_alarm(alarm)
+
+
+def _keep_batch(w: Writer, step: int, batches: Sequence[Any]) -> None:
+    """On the worker thread: write the batch of the alarm's step, so that it can be preserved."""
+    captured.save(w.ledger, w.ids.segment, w.world.rank, step, batches)
 
 
 def _searching_scale(rec: Recorder) -> bool:

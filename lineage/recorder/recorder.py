@@ -18,6 +18,7 @@ from ..judge import restore as restore_
 from ..judge.drift import Declared
 from ..ledger import blobs
 from . import boundary, incidents, saving, streams
+from .captured import Recent
 from .contain import contained, log
 from .gradients import GradientProbe
 from .identity import World, agree
@@ -71,6 +72,7 @@ class Recorder:
         self._saves: dict[tuple[int, str], int] = {}
         self.last_checkpoint: str | None = None
         self.blobs: list[bytes] = []
+        self.recent = Recent()
         self._loaded: list[schemas.ComponentDigest] = []
 
     # -- containment
@@ -97,6 +99,7 @@ class Recorder:
             self._unwatch = clip.watch(self._clipped)
         if self.watched.model is not None and self.settings.probes:
             self._probe = GradientProbe(self.watched)
+        self.watched.generators = state.generators()
         if self.watched.optimizer is not None:
             self._hyper = effective.hyperparameters(self.watched.optimizer)
 

@@ -132,13 +132,9 @@ def _write_sidecar(
             if node.checkpoint.parents[0] in ancestors:
                 break
             ancestors.append(node.checkpoint.parents[0])
-        if (
-            rec.parent
-            and rec.parent.sidecar
-            and rec.parent.checkpoint
-            and rec.parent.checkpoint.uid == ancestors[-1:]
-        ):
-            ancestors += rec.parent.sidecar.ancestors
+        parent = rec.parent.sidecar if rec.parent else None
+        if parent and ancestors and parent.checkpoint.uid == ancestors[-1]:
+            ancestors += parent.ancestors
     first = w.world.rank == 0
     sidecar = schemas.Sidecar(
         run=w.ids.run,

@@ -44,6 +44,7 @@ class Step:
         """Record a micro-batch: its fingerprint, samples and tokens."""
         if self.recorder.live and self.recorder.settings.fingerprints:
             self.batches.append(fingerprint(batch))
+            self.recorder.recent.add(self.step, batch)
 
     @contained("loss", "losses of some steps are not recorded")
     def loss(self, loss: Any) -> None:

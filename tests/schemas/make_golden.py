@@ -1,4 +1,5 @@
 """Write the golden files: one journal with a line of every payload kind, and one sidecar.
+The byte examples of docs/format.md are taken from them.
 
     python -m tests.schemas.make_golden
 
@@ -109,5 +110,9 @@ def write() -> list[Path]:
 
 
 if __name__ == "__main__":
+    from tests.schemas import format_examples
+
     for path in write():
         print(path)
+    format_examples.update()
+    print(format_examples.PAGE)

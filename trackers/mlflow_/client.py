@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import mlflow.entities as entities
-from mlflow import MlflowClient
+from mlflow import MlflowClient, entities
 from mlflow.exceptions import MlflowException
 
 from ..base import TrackerRefused, TrackerUnavailable
@@ -104,8 +103,8 @@ class ClientStore:
 
     def find_model(self, experiment: str, uid: str) -> str | None:
         """Search the experiment's LoggedModels."""
-        search = self._models("search_logged_models")
         with _outcomes("search_logged_models"):
+            search = self._models("search_logged_models")
             found = search([experiment], filter_string=f"tags.`lineage/uid` = '{uid}'", max_results=1)
         return str(found[0].model_id) if found else None
 
@@ -113,8 +112,8 @@ class ClientStore:
         self, experiment: str, name: str, params: Mapping[str, str], tags: Mapping[str, str]
     ) -> str:
         """Create a LoggedModel without weights."""
-        create = self._models("create_logged_model")
         with _outcomes("create_logged_model"):
+            create = self._models("create_logged_model")
             model = create(
                 experiment,
                 name=name,

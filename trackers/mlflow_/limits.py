@@ -75,15 +75,19 @@ def fit_json(data: Mapping[str, Any], whole: str, limit: int = TAG_LIMIT) -> tup
         if not holders:
             raise ValueError(f"{size(text)} bytes of JSON cannot be brought under {limit}: {text[:200]}")
         largest = max(holders, key=lambda k: size(dumps(shorter[k])))
-        shorter[largest] = _without_last(shorter[largest])
-        left_out[largest] = left_out.get(largest, 0) + 1
+        # half of what an even spread would need, so that few too many go and thousands go quickly
+        items = len(shorter[largest])
+        excess = (size(text) - limit) / size(dumps(shorter[largest]))
+        count = min(items, max(1, int(items * excess / 2)))
+        shorter[largest] = _without_last(shorter[largest], count)
+        left_out[largest] = left_out.get(largest, 0) + count
         shorter["left_out"] = left_out
         text = dumps(shorter)
     return text, True
 
 
-def _without_last(value: Any) -> Any:
-    return value[:-1] if isinstance(value, list) else dict(list(value.items())[:-1])
+def _without_last(value: Any, count: int) -> Any:
+    return value[:-count] if isinstance(value, list) else dict(list(value.items())[:-count])
 
 
 def _shorten(value: Any, longest: int) -> Any:

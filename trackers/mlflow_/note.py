@@ -31,13 +31,4 @@ def with_block(present: str, verdict: schemas.Verdict) -> str | None:
     block = text.markdown(verdict, limit=room) if room >= _SMALLEST else f"**{text.headline(verdict)}**"
     if len(block) > room:
         return None
-    return f"{before}{BEGIN}\n\n{block}\n\n{END}{after}" if room >= len(block) else None
-
-
-def own_words(present: str) -> str:
-    """Return the user's own part of a description: all but our block."""
-    found = _BLOCK.search(present)
-    if not found:
-        return present
-    rest = present[found.end() :]
-    return present[: found.start()] + (rest.removeprefix("\n\n") if not present[: found.start()] else rest)
+    return f"{before}{BEGIN}\n\n{block}\n\n{END}{after}"

@@ -82,7 +82,7 @@ class RestStore:
         with file.open("rb") as f:
             self._send(
                 "PUT",
-                f"/{folder}/{quote(name)}",
+                quote(f"/{folder}/{name}"),
                 host=uri,
                 data=f,
                 timeout=UPLOAD_TIMEOUT,

@@ -1,0 +1,50 @@
+# All that one can do here. `make` alone lists it. Needs Python 3.11 or newer, git and make; nothing else.
+# Each target sets up what it needs, says what it is about to download, and installs nothing twice.
+
+export PYTHON
+SETUP = python=$$(sh .ci/python.sh) && "$$python" .ci/environment.py
+BIN = .venv/bin
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench test-oldest lint format golden clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## train a small GPT on two ranks, break it, recover it twice, and judge what may be concluded
+	@$(SETUP) .venv mlflow,torch,read constraints.txt
+	$(BIN)/lineage demo $(DEMO_ARGS)
+
+test: ## run the tests (browser tests need Chromium and are skipped without it); PYTEST_ARGS="-k name" chooses
+	@$(SETUP) .venv dev constraints.txt
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: ## measure what the layer costs a training thread, with trackers healthy, slow and dead
+	@$(SETUP) .venv dev constraints.txt
+	$(BIN)/python -m benchmarks
+
+test-oldest: ## run the tests on the oldest supported torch, wandb, mlflow and pydantic, in .venv-oldest
+	@$(SETUP) .venv-oldest dev constraints-oldest.txt
+	.venv-oldest/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: ## check style, formatting, types and the one-way imports
+	@$(SETUP) .venv dev constraints.txt
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: ## rewrite the sources in the house's format
+	@$(SETUP) .venv dev constraints.txt
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+golden: ## write the golden files of the present record version (never those of a released one)
+	@$(SETUP) .venv dev constraints.txt
+	$(BIN)/python -m tests.schemas.make_golden
+
+clean: ## remove environments, caches and what the demo made
+	rm -rf .venv .venv-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .hypothesis lineage-demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

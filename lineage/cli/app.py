@@ -1,0 +1,54 @@
+"""The command `lineage` and how its errors look."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from ..ledger.reader import LedgerNotFound
+from .common import CliError, Exit, errors
+
+app = typer.Typer(
+    name="lineage",
+    help="Lineage of training runs: what was restored, what changed, and what may still be concluded.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="Exit codes: 0 nothing found, 1 findings, 2 usage, 3 a record is damaged, 4 cannot tell.",
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"runlineage {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Hold the options of the command itself."""
+
+
+def run() -> None:
+    """Run the command line; errors of ours are one paragraph on stderr and an exit code."""
+    from . import commands
+
+    commands.register(app)
+    try:
+        app()
+    except CliError as e:
+        errors.print(f"[bold]lineage:[/] {e}", markup=True)
+        sys.exit(int(e.code))
+    except LedgerNotFound as e:
+        errors.print(f"[bold]lineage:[/] {e}")
+        sys.exit(int(Exit.USAGE))
+    except BrokenPipeError:
+        sys.exit(0)

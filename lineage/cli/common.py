@@ -1,0 +1,182 @@
+"""What all commands share: finding the ledger that is meant, exit codes, and the two forms of output."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+
+from .._rooms import schemas
+from ..judge import graph
+from ..ledger import layout, reader, sidecars
+from ..recorder.settings import resolve
+
+console = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Exit(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    FOUND = 1
+    USAGE = 2
+    DAMAGED = 3
+    CANNOT_TELL = 4
+
+
+class CliError(Exception):
+    """An error for a person: what was found, where, and what to do next."""
+
+    def __init__(self, text: str, code: Exit = Exit.USAGE) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+Run = Annotated[
+    str | None,
+    typer.Argument(
+        help="A run's ledger folder, a run id, a checkpoint (folder, file or uid), or nothing for the latest run.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@dataclass
+class Subject:
+    """What a command is asked about: a ledger, and a checkpoint in it where one was named."""
+
+    ledger: reader.Ledger
+    checkpoint: str | None = None
+    segment: str | None = None
+
+    @property
+    def tip(self) -> str:
+        """The segment that is meant: the one named, else the newest."""
+        return self.segment or list(self.graph.segments)[-1]
+
+    @property
+    def graph(self) -> graph.Graph:
+        """The lineage graph of the ledger."""
+        return graph.build(self.ledger.records)
+
+
+def root() -> Path:
+    """The folder of all ledgers, from the settings."""
+    return Path(str(resolve().dir)).expanduser().absolute()
+
+
+def find(name: str | None) -> Subject:
+    """Find what was named. Raises `CliError` that says where was looked."""
+    if name is None:
+        return Subject(_latest())
+    path = Path(name).expanduser()
+    if layout.is_ledger(path):
+        return Subject(reader.open_ledger(path))
+    if layout.is_ledger(root() / name):
+        return Subject(reader.open_ledger(root() / name))
+    if path.exists():
+        return _from_checkpoint(path)
+    for ledger in reader.find(root()):
+        opened = reader.Ledger(ledger)
+        nodes = graph.build(opened.records).nodes
+        found = [
+            uid
+            for uid in nodes
+            if uid == name or (len(name) >= 8 and (uid.startswith(name) or uid.endswith(name)))
+        ]
+        if len(found) == 1:
+            return Subject(opened, found[0])
+    raise CliError(
+        f"{name} is no ledger, no run in {root()}, and no checkpoint known there. "
+        "`lineage show --all` lists the runs; --dir or LINEAGE_DIR names another folder."
+    )
+
+
+def _latest() -> reader.Ledger:
+    here = Path.cwd()
+    found = [here] if layout.is_ledger(here) else reader.find(root())
+    if not found:
+        raise CliError(
+            f"there is no ledger in {root()}. Name a run's folder, set LINEAGE_DIR, or make one: `lineage demo`."
+        )
+    return reader.Ledger(found[0])
+
+
+def _from_checkpoint(path: Path) -> Subject:
+    try:
+        sidecar = sidecars.read(path)
+    except sidecars.SidecarError as e:
+        raise CliError(str(e), Exit.DAMAGED) from None
+    if sidecar is None:
+        raise CliError(f"LIN-C001: {path} is no ledger, and no checkpoint with a lineage.json")
+    for ledger in (Path(sidecar.ledger or ""), root() / sidecar.run):
+        if sidecar.ledger and layout.is_ledger(ledger):
+            return Subject(reader.Ledger(ledger), sidecar.checkpoint.uid)
+    raise CliError(
+        f"{path} belongs to run {sidecar.run}, whose ledger was {sidecar.ledger}; it is not there now, and not in "
+        f"{root()}. Name its folder.",
+        Exit.CANNOT_TELL,
+    )
+
+
+def emit(data: Any) -> None:
+    """Print data as JSON; NaN and infinities as the strings that records use."""
+    typer.echo(json.dumps(jsonable(data), indent=1, ensure_ascii=False))
+
+
+def jsonable(value: Any) -> Any:
+    """Bring models, floats and paths to plain JSON."""
+    if isinstance(value, BaseModel):
+        return json.loads(value.model_dump_json(by_alias=True))
+    if isinstance(value, float):
+        return schemas.float_to_json(value)
+    if isinstance(value, Mapping):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [jsonable(v) for v in value]
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    return str(value)
+
+
+def table(*headers: str, title: str | None = None) -> Table:
+    """A plain table that stays readable in a narrow terminal."""
+    out = Table(title=title, title_justify="left", show_edge=False, pad_edge=False, header_style="bold")
+    for header in headers:
+        out.add_column(header, overflow="fold")
+    return out
+
+
+STYLE = {"holds": "green", "caveat": "yellow", "not_shown": "cyan", "broken": "bold red"}
+WORDS = {"holds": "holds", "caveat": "caveat", "not_shown": "not shown", "broken": "BROKEN"}
+
+
+def status(value: str) -> str:
+    """A status in words and colour: the word alone must be enough."""
+    return f"[{STYLE[value]}]{WORDS[value]}[/]"
+
+
+def short(uid: str | None) -> str:
+    """The end of a uid, which tells uids of one run apart."""
+    return "-" if uid is None else uid[-8:]
+
+
+def step_text(step: int | None) -> str:
+    """A step with thousands separators."""
+    return "-" if step is None else f"{step:,}"
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, 100 where there is none."""
+    return console.width if console.is_terminal else int(os.environ.get("COLUMNS", "100"))

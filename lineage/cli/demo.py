@@ -1,0 +1,204 @@
+"""`lineage demo`: the main job from end to end, on this machine, in about a minute."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from .._rooms import schemas
+from . import judging
+from .common import CliError, Exit, Json, Subject, console, emit, errors, status, step_text, table
+
+NAME = "demo"
+
+
+def command(
+    seed: Annotated[int, typer.Option(help="Draws the fault: kind, rank and step.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder of the demo.")] = Path("lineage-demo"),
+    fault: Annotated[
+        bool, typer.Option(help="--no-fault: nothing strikes, and nothing must be found.")
+    ] = True,
+    tracker: Annotated[str, typer.Option(help="mlflow (SQLite in the demo's folder) or none.")] = "mlflow",
+    as_json: Json = False,
+) -> None:
+    """Train a small GPT on two ranks, let a fault strike, recover twice, and say what may be concluded."""
+    try:
+        from ..demo import run
+    except ImportError as e:
+        raise CliError(
+            f"the demo trains with torch, which is not installed: {e}. pip install 'runlineage[torch,mlflow]'"
+        ) from None
+    out = out.absolute()
+    story = run.Story(out, tracker=_tracker(tracker, out), fault=run.choose(seed) if fault else None)
+    try:
+        run.prepare(out)
+        data = _tell(run, story, quiet=as_json)
+    except run.DemoError as e:
+        raise CliError(str(e), Exit.CANNOT_TELL) from None
+    if as_json:
+        emit(data)
+
+
+def _tracker(name: str, out: Path) -> str:
+    if name == "none":
+        return "none"
+    if name != "mlflow":
+        raise CliError(f"--tracker takes mlflow or none; not {name!r}")
+    try:
+        import mlflow  # noqa: F401
+    except ImportError:
+        errors.print(
+            "mlflow is not installed, so the demo runs without a tracker: pip install 'runlineage[mlflow]'"
+        )
+        return "none"
+    return f"sqlite:///{out}/mlflow.db"
+
+
+def _tell(run: Any, story: Any, *, quiet: bool) -> dict[str, Any]:
+    """Run the story and print it as it goes."""
+    begun = time.monotonic()
+
+    def say(text: str = "") -> None:
+        if not quiet:
+            console.print(text)
+
+    def act(text: str, work: Any) -> None:
+        if quiet:
+            work()
+            return
+        with console.status(text):
+            work()
+
+    say(
+        f"[bold]1[/] An unbroken reference: {story.steps} steps, {story.world} gloo ranks, a small GPT on the standard library's sources"
+    )
+    act("training the reference ...", lambda: run.reference(story))
+    say(
+        "[bold]2[/] The same training again"
+        + (", and a fault will strike one rank" if story.fault else ", without a fault")
+    )
+    act("training ...", lambda: run.broken(story))
+    pretrain = Subject(story.ledger(run.PRETRAIN))
+    found = judging.first_bads(pretrain)
+    if not found:
+        say(
+            "  no alarm, no bad cell: nothing was found"
+            + (" [bold red]although a fault struck[/]" if story.fault else "")
+        )
+        return {
+            "fault": str(story.fault) if story.fault else None,
+            "found": None,
+            "seconds": time.monotonic() - begun,
+        }
+    bad = next(iter(found.values()))
+    assert bad.cell is not None
+    say(
+        f"  [bold red]found: rank {bad.cell.rank}, step {step_text(bad.cell.step)}[/]: {escape(bad.cell.text)}"
+    )
+    if story.fault:
+        say(
+            f"  [dim]struck: {story.fault.kind} on rank {story.fault.rank} at step {story.fault.step} (the layer was not told)[/]"
+        )
+    node = pretrain.graph.nodes.get(bad.last_good_checkpoint or "")
+    if node is None or node.checkpoint.path is None:
+        raise run.DemoError("no checkpoint was complete before the first bad step")
+    say(f"  last good checkpoint: step {step_text(node.checkpoint.step)}; the evidence is kept first")
+    kept, problems = _preserve(pretrain, bad)
+    for p in kept:
+        say(f"    kept {p.what}: {p.files} files, {p.bytes:,} bytes, verified")
+    say("[bold]3[/] Recovered faithfully: everything restored")
+    act("resuming ...", lambda: run.recover(story, node.checkpoint.path, faithful=True))
+    equal = run.equal_weights(story, "reference", "faithful") and run.equal_losses(
+        story, "reference", "faithful"
+    )
+    say(
+        f"  losses and final weights {'equal the reference bit for bit' if equal else '[bold red]differ from the reference[/]'}"
+    )
+    say(
+        "[bold]4[/] Recovered with the usual habits: lower learning rate and clip, optimizer dropped, data skipped"
+    )
+    act("resuming ...", lambda: run.recover(story, node.checkpoint.path, faithful=False))
+    return _conclude(run, story, bad, kept, problems, equal, begun, say)
+
+
+def _preserve(subject: Subject, bad: schemas.FirstBad) -> tuple[list[schemas.Preserved], list[str]]:
+    from .preserving import plan, preserve_all
+
+    assert bad.cell is not None
+    items = plan(subject, bad.cell.segment, bad)
+    return preserve_all(subject, bad.cell.segment, bad, items)
+
+
+def _conclude(
+    run: Any, story: Any, bad: schemas.FirstBad, kept: Any, problems: Any, equal: bool, begun: float, say: Any
+) -> dict[str, Any]:
+    """Read the ledger again and say what changed, who may be compared with whom, and where to look."""
+    from .pairs import pair_verdict
+
+    subject = Subject(story.ledger(run.PRETRAIN))
+    reference = Subject(story.ledger(run.REFERENCE))
+    segments = list(subject.graph.segments)
+    faithful, habits = segments[1], segments[2]
+    drift = next(r.payload for r in subject.ledger.of("drift", habits))
+    for c in drift.changes:
+        say(f"    {c.cls}  {escape(c.text)}")
+    say(
+        f"  {'[bold]confounded[/]: several changes at one restart, so no effect can be traced to one' if drift.confounded else ''}"
+    )
+    say("\n[bold]Who may be compared with whom[/]")
+    rows = table("claim", "faithful against reference", "habits against reference", "last good checkpoint")
+    pairs = {
+        "faithful": pair_verdict(_at(subject, faithful), reference),
+        "habits": pair_verdict(_at(subject, habits), reference),
+        "last_good": judging.verdict(Subject(subject.ledger, bad.last_good_checkpoint)),
+    }
+    for i, claim in enumerate(schemas.CLAIMS):
+        rows.add_row(
+            schemas.catalogue().claims[claim].title, *(status(v.claims[i].status) for v in pairs.values())
+        )
+    say(rows)
+    where = _where(story, say)
+    seconds = time.monotonic() - begun
+    say(f"\n[dim]{seconds:.0f} seconds[/]")
+    return {
+        "fault": str(story.fault) if story.fault else None,
+        "found": bad,
+        "faithful_equals_reference": equal,
+        "changes": [c.concept for c in drift.changes],
+        "confounded": drift.confounded,
+        "preserved": kept,
+        "problems": problems,
+        "verdicts": pairs,
+        "seconds": seconds,
+        **where,
+    }
+
+
+def _at(subject: Subject, segment: str) -> Subject:
+    """A run as it stands at the end of one of its branches."""
+    return Subject(subject.ledger, segment=segment)
+
+
+def _where(story: Any, say: Any) -> dict[str, Any]:
+    """Write the report and say how to open it and the tracker's page."""
+    ledger = story.ledgers / "demo-pretrain"
+    out: dict[str, Any] = {"ledger": ledger}
+    try:
+        from .. import report
+
+        written = report.write(Subject(story.ledger("demo-pretrain")).ledger, story.out / "report")
+        out["report"] = written
+        say(f"\nreport:   {written[-1]}")
+    except ImportError as e:
+        say(f"\nreport:   not written ({e})")
+    say(f"ledger:   lineage show {ledger}")
+    if story.tracker != "none":
+        say(
+            f"tracker:  mlflow ui --backend-store-uri {story.tracker} --port 5000, then http://127.0.0.1:5000"
+        )
+        out["tracker"] = story.tracker
+    return out

@@ -1,0 +1,131 @@
+"""`lineage first-bad`: the first bad cell, rank and step."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from .._rooms import schemas
+from ..judge import firstbad
+from . import judging
+from .common import Exit, Json, Run, Subject, console, emit, find, short, step_text
+
+NAME = "first-bad"
+
+
+def command(
+    run: Run = None,
+    segment: Annotated[
+        int | None, typer.Option(help="Number of the segment; the newest one with a bad cell by default.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Name the first rank and step with a non-finite or abnormal value, and what came after it."""
+    subject = find(run)
+    values = judging.points(subject)
+    if not values and not subject.ledger.of("alarm"):
+        if as_json:
+            emit({"first_bad": None, "reason": "no loss or gradient norm is recorded"})
+        else:
+            console.print(
+                "Cannot tell: this ledger records no loss and no gradient norm. Add `st.loss(loss)`."
+            )
+        raise typer.Exit(Exit.CANNOT_TELL)
+    found = judging.first_bads(subject)
+    chosen = _choose(subject, found, segment)
+    if chosen is None:
+        if as_json:
+            emit({"first_bad": None})
+        else:
+            steps = len({(p.segment, p.step) for p in values})
+            console.print(
+                f"No bad cell: {steps:,} steps of {len({p.rank for p in values})} ranks lie in their range."
+            )
+        raise typer.Exit(Exit.OK)
+    if as_json:
+        emit(
+            {
+                "first_bad": chosen,
+                "segment": subject.graph.number(chosen.cell.segment) if chosen.cell else None,
+            }
+        )
+    else:
+        show(subject, chosen, values)
+    raise typer.Exit(Exit.FOUND)
+
+
+def _choose(
+    subject: Subject, found: dict[str, schemas.FirstBad], segment: int | None
+) -> schemas.FirstBad | None:
+    order = list(subject.graph.segments)
+    if segment is not None:
+        if not 1 <= segment <= len(order):
+            raise typer.BadParameter(f"this run has segments 1 to {len(order)}; not {segment}")
+        return found.get(order[segment - 1])
+    with_bad = [uid for uid in order if uid in found]
+    return found[with_bad[-1]] if with_bad else None
+
+
+def show(subject: Subject, found: schemas.FirstBad, values: list[firstbad.Point]) -> None:
+    """Print the first bad cell for a person."""
+    cell = found.cell
+    assert cell is not None
+    console.print(
+        f"[bold red]First bad: rank {cell.rank}, step {step_text(cell.step)}[/] "
+        f"(segment {subject.graph.number(cell.segment)})"
+    )
+    console.print(f"  {escape(cell.text)}")
+    for tie in found.ties:
+        console.print(f"  at the same point of the step also rank {tie.rank}: {escape(tie.text)}")
+    node = subject.graph.nodes.get(found.last_good_checkpoint or "")
+    console.print(f"\nlast good step        {step_text(found.last_good_step)}")
+    if node:
+        console.print(
+            f"last good checkpoint  step {step_text(node.checkpoint.step)}, {short(node.uid)}, {node.checkpoint.path}"
+        )
+    else:
+        console.print("last good checkpoint  none is recorded before that step")
+    bad = subject.graph.nodes.get(found.first_bad_checkpoint or "")
+    if bad:
+        console.print(f"first bad checkpoint  step {step_text(bad.checkpoint.step)}, {bad.checkpoint.path}")
+    console.print()
+    for line in grid(subject, cell, values):
+        console.print(line)
+    if found.spread:
+        console.print("\nlater, not the beginning:")
+        for line in found.spread:
+            console.print(f"  {escape(line)}")
+    for line in found.gaps:
+        console.print(f"[yellow]gap:[/] {escape(line)}")
+    console.print(f"\nnext: [bold]lineage incident preserve {subject.ledger.path}[/]  (before any restart)")
+
+
+def grid(subject: Subject, cell: schemas.Cell, values: list[firstbad.Point], ranks: int = 16) -> list[str]:
+    """The rank x step grid around the first bad cell."""
+    steps = list(range(max(1, cell.step - 4), cell.step + 3))
+    bad = {
+        (c.rank, c.step): c
+        for c in [*firstbad.cells(values), *firstbad.from_alarms(subject.ledger.records)]
+        if c.segment == cell.segment
+    }
+    seen = {(p.rank, p.step) for p in values if p.segment == cell.segment}
+    every = sorted({r for r, _ in seen} | {cell.rank})
+    first = max(0, every.index(cell.rank) - ranks // 2)
+    out = ["          " + "".join(f"{s:>9,}" for s in steps)]
+    for rank in every[first : first + ranks]:
+        cells = []
+        for s in steps:
+            if (rank, s) == (cell.rank, cell.step):
+                cells.append(f"[bold white on red]{'FIRST':>9}[/]")
+            elif (rank, s) in bad:
+                cells.append(
+                    f"[red]{bad[rank, s].abnormal.replace('non_finite', 'NaN/Inf').replace('out_of_range', 'high'):>9}[/]"
+                )
+            else:
+                cells.append(f"{'ok' if (rank, s) in seen else '.':>9}")
+        out.append(f"rank {rank:<5}" + "".join(cells))
+    if len(every) > ranks:
+        out.append(f"({len(every):,} ranks in all; those around rank {cell.rank} are shown)")
+    return out

@@ -1,0 +1,74 @@
+"""Today's judgement of a ledger, made from its records as the live flag was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .._rooms import schemas
+from ..judge import firstbad, validity
+from .common import Subject
+
+
+def points(subject: Subject) -> list[firstbad.Point]:
+    """The series of the judged signals."""
+    rows = subject.ledger.series("probes", ["segment", "rank", "step", "signal", "value"]).to_pylist()
+    return [
+        firstbad.Point(r["segment"], r["rank"], r["step"], r["signal"], r["value"])
+        for r in rows
+        if r["signal"] in firstbad.ORDER
+    ]
+
+
+def first_bads(subject: Subject) -> dict[str, schemas.FirstBad]:
+    """The first bad cell of each segment that has one, from the series and the alarms together."""
+    values = points(subject)
+    found = [*firstbad.cells(values), *firstbad.from_alarms(subject.ledger.records)]
+    out = {}
+    for segment in subject.ledger.segments:
+        ranks = range(segment.info.world_size)
+        bad = firstbad.first_bad(subject.graph, segment.uid, found, values, ranks)
+        if bad.cell is not None:
+            out[segment.uid] = bad
+    return out
+
+
+def tips(subject: Subject) -> list[str]:
+    """The segments that nothing goes on from, oldest first: the ends of all branches."""
+    graph = subject.graph
+    taken = {
+        graph.nodes[s.parent_checkpoint].segment
+        for s in graph.segments.values()
+        if s.parent_checkpoint in graph.nodes
+    }
+    ends = [uid for uid in graph.segments if uid not in taken or uid in graph.abandoned()]
+    return ends or list(graph.segments)[-1:]
+
+
+def verdict(subject: Subject, segment: str | None = None) -> schemas.Verdict:
+    """Today's verdict of the checkpoint that was named, or of a segment's newest state."""
+    return validity.verdict(
+        subject.ledger.records,
+        segment=segment,
+        checkpoint=subject.checkpoint,
+        bad=first_bads(subject),
+        graph=subject.graph,
+    )
+
+
+def recorded(subject: Subject, segment: str) -> schemas.Verdict | None:
+    """The last verdict that was written for a segment while it ran."""
+    found = [r.payload for r in subject.ledger.of("verdict", segment)]
+    return found[-1] if found else None
+
+
+def differs(a: schemas.Verdict | None, b: schemas.Verdict) -> list[str]:
+    """Claims that a recorded verdict and today's judge otherwise."""
+    if a is None:
+        return []
+    old = {c.claim: c.status for c in a.claims}
+    return [c.claim for c in b.claims if old.get(c.claim) not in (None, c.status)]
+
+
+def worst_of(found: Iterable[schemas.Verdict]) -> schemas.Status:
+    """The worst status of several verdicts."""
+    return validity.worst(v.status for v in found)

@@ -1,0 +1,157 @@
+"""Verifying a ledger: chains, seals, blobs, series, evidence; file, line and kind of any damage are named.
+
+What cannot be seen: a last line changed before any seal or later header names it, and a tail cut off to the
+last seal, unless an anchor outside the folder is at hand. Whoever can write both ledger and anchor can
+change both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .._rooms import schemas
+from . import blobs, evidence, layout, scan, series
+from .journal import line_digest
+from .seal import root_of
+
+Known = dict[tuple[str, int], str]
+"""(journal file, sequence number) -> digest of that line"""
+
+
+@dataclass
+class Verification:
+    """What was checked and what was found."""
+
+    files: int = 0
+    records: int = 0
+    seals: int = 0
+    anchored: list[str] = field(default_factory=list)
+    """where roots of this ledger are anchored, as the ledger says"""
+    damage: list[scan.Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """what could not be checked, and what an honest reader must know"""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is damaged. A torn last line that was never acknowledged is no damage."""
+        return all(d.code == "LIN-J001" for d in self.damage)
+
+
+def verify(ledger: Path, anchors: Sequence[str] = ()) -> Verification:
+    """Check everything in a ledger folder.
+
+    `anchors` are roots read from outside (a tracker's tag, a git note): each must be the root of a seal here.
+    """
+    out = Verification()
+    known: Known = {}
+    records: list[schemas.Record] = []
+    for path in scan.journal_files(ledger):
+        found, damage = scan.read_file(path, ledger)
+        out.files += 1
+        out.damage += damage
+        records += found
+        known |= {(r.file, r.seq): line_digest(r.raw) for r in found}
+    out.records = len(records)
+    out.damage += _heads(records, known)
+    out.damage += _anchors(records, anchors)
+    out.damage += _blobs(ledger, records)
+    out.damage += _series(ledger)
+    out.damage += evidence.damage(ledger)
+    out.damage += _two_writers(records)
+    seals = [r for r in records if r.kind == "seal"]
+    out.seals = len(seals)
+    out.anchored = sorted({f"{r.payload.tracker}: {r.payload.place}" for r in records if r.kind == "anchor"})
+    out.notes += _notes(out, anchors)
+    return out
+
+
+def _heads(records: Iterable[schemas.Record], known: Known) -> list[scan.Damage]:
+    """Every head that a seal or a later header names must still be there, unchanged."""
+    out = []
+    for r in records:
+        heads = {"seal": "heads", "journal_header": "previous"}.get(r.kind)
+        if heads is None:
+            continue
+        for head in getattr(r.payload, heads):
+            there = known.get((head.file, head.seq))
+            if there is None:
+                text = f"line {head.seq + 1}, named by {r.file} line {r.line}, is gone: the file was cut or removed"
+                out.append(scan.Damage("LIN-J007", head.file, head.seq + 1, text))
+            elif there != head.digest:
+                text = f"differs from the digest that {r.file} line {r.line} holds: it was changed afterwards"
+                out.append(scan.Damage("LIN-J003", head.file, head.seq + 1, text))
+        if r.kind == "seal" and root_of(r.payload.heads) != r.payload.root:
+            out.append(scan.Damage("LIN-J003", r.file, r.line, "the seal's root does not fit its heads"))
+    return list({(d.code, d.file, d.line): d for d in out}.values())
+
+
+def _anchors(records: Iterable[schemas.Record], anchors: Sequence[str]) -> list[scan.Damage]:
+    roots = {r.payload.root for r in records if r.kind == "seal"}
+    return [
+        scan.Damage(
+            "LIN-J009",
+            "",
+            0,
+            f"anchor {a} is the root of no seal in this ledger: it was cut or edited after it",
+        )
+        for a in anchors
+        if a not in roots
+    ]
+
+
+def _blobs(ledger: Path, records: Iterable[schemas.Record]) -> list[scan.Damage]:
+    """Blobs must be there and fit their names."""
+    out = []
+    for r in records:
+        digest = getattr(r.payload, "diff", None) if r.kind == "code" else None
+        if digest and not blobs.path_of(ledger, digest).is_file():
+            out.append(scan.Damage("LIN-J008", r.file, r.line, f"blob {digest} is gone"))
+    for path in sorted((ledger / "blobs").glob("sha256/*/*")):
+        if not path.name.startswith(".") and hashlib.sha256(path.read_bytes()).hexdigest() != path.name:
+            out.append(
+                scan.Damage("LIN-J008", str(path.relative_to(ledger)), 0, "content differs from its name")
+            )
+    return out
+
+
+def _series(ledger: Path) -> list[scan.Damage]:
+    out = []
+    for table in series.TABLES:
+        for path in series.files(ledger, table):
+            try:
+                series.read_one(path)
+            except (OSError, ValueError) as e:  # pyarrow's errors are ValueErrors
+                out.append(scan.Damage("LIN-J010", str(path.relative_to(ledger)), 0, f"cannot be read: {e}"))
+    return out
+
+
+def _two_writers(records: Iterable[schemas.Record]) -> list[scan.Damage]:
+    """Two processes that wrote for one rank of one segment at overlapping times."""
+    spans: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for r in records:
+        spans.setdefault((r.segment, r.rank), {}).setdefault(r.file, []).append(r.at.timestamp())
+    out = []
+    for (segment, rank), by_file in spans.items():
+        ordered = sorted(by_file.items(), key=lambda item: min(item[1]))
+        for (first, a), (second, b) in zip(ordered, ordered[1:], strict=False):
+            if min(b) < max(a):
+                text = (
+                    f"writes for rank {rank} of segment {segment} at the same time as {first}; both are kept"
+                )
+                out.append(scan.Damage("LIN-J011", second, 1, text))
+    return out
+
+
+def _notes(v: Verification, anchors: Sequence[str]) -> list[str]:
+    if anchors:
+        return []
+    if v.anchored:
+        return [
+            "no anchor was compared: read the root in "
+            + ", ".join(v.anchored)
+            + " and run `lineage verify --anchor sha256:...`"
+        ]
+    return ["no seal is anchored outside this folder, so a tail that was cut off cannot be seen"]

@@ -1,0 +1,120 @@
+"""What happened, in order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from .._rooms import schemas
+from ..judge.graph import Graph
+from . import words
+
+MOST_EVENTS = 200
+"""Rows of the timeline; the whole stands in the ledger."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the timeline."""
+
+    at: datetime
+    step: int | None
+    segment: int | None
+    rank: int
+    what: str
+    text: str
+    alarm: bool = False
+
+
+def events(records: Sequence[schemas.Record], graph: Graph) -> list[Event]:
+    """All events that a person would want on one page, in order of time.
+
+    A segment begins and ends once per rank; one line stands for all ranks that say the same.
+    """
+    out: list[Event] = []
+    seen: set[tuple[str, str, str]] = set()
+    for r in records:
+        read = _READERS.get(r.kind)
+        if read is None:
+            continue
+        what, text = read(r.payload)
+        key = (r.segment, what, text)
+        if r.kind in _ONCE:
+            if key in seen:
+                continue
+            seen.add(key)
+        number = graph.number(r.segment) if r.segment in graph.segments else None
+        out.append(Event(r.at, r.step, number, r.rank, what, text, alarm=r.kind == "alarm"))
+    return out
+
+
+_ONCE = ("segment", "segment_end", "drift", "regime", "degraded")
+
+
+def _segment(p: schemas.Segment) -> tuple[str, str]:
+    after = f" after step {p.parent_step:,}" if p.parent_step else ""
+    return "segment begins", f"{p.start}{after}, {words.plural(p.world_size, 'rank')}"
+
+
+def _end(p: schemas.SegmentEnd) -> tuple[str, str]:
+    last = "" if p.last_step is None else f" at step {p.last_step:,}"
+    error = f": {words.shorten(p.error)}" if p.error else ""
+    return "segment ends", f"{p.reason.replace('_', ' ')}{last}{error}"
+
+
+def _alarm(p: schemas.Alarm) -> tuple[str, str]:
+    return f"alarm {p.phase}", f"{p.text} ({p.code}, {p.scope})"
+
+
+def _drift(p: schemas.Drift) -> tuple[str, str]:
+    found = len(p.changes) + len(p.unclassified)
+    if not found:
+        return "compared", "nothing differs from the parent checkpoint"
+    return "drift", words.plural(found, "change") + (", confounded" if p.confounded else "")
+
+
+def _regime(p: schemas.Regime) -> tuple[str, str]:
+    because = words.shorten("; ".join(p.because)) or "first regime of the run"
+    return f"regime {p.index} opens", f"{because} ({words.digest(p.id)})"
+
+
+def _mitigation(p: schemas.Mitigation) -> tuple[str, str]:
+    title = schemas.catalogue().concept(p.concept).title
+    arrow = f"{words.value(p.before)} -> {words.value(p.after)}"
+    return "mitigation declared", f"{title} {arrow}: {words.shorten(p.why)}"
+
+
+def _mark(p: schemas.CheckpointMark) -> tuple[str, str]:
+    return f"checkpoint marked {p.mark.replace('_', ' ')}", f"{words.short(p.checkpoint)}: {p.why}"
+
+
+def _incident(p: schemas.Incident) -> tuple[str, str]:
+    return f"incident {p.status.replace('_', ' ')}", words.shorten(p.title)
+
+
+def _preserved(p: schemas.Preserved) -> tuple[str, str]:
+    return "evidence kept", f"{p.what} ({words.digest(p.root)})"
+
+
+def _degraded(p: schemas.Degraded) -> tuple[str, str]:
+    return "layer degraded", words.shorten(f"{p.part}: {p.error}; {p.consequence} ({p.code})")
+
+
+def _evaluation(p: schemas.Evaluation) -> tuple[str, str]:
+    return "evaluation", f"{p.evaluator} {p.evaluator_version} of checkpoint {words.short(p.checkpoint)}"
+
+
+_READERS: dict[str, Callable[..., tuple[str, str]]] = {
+    "segment": _segment,
+    "segment_end": _end,
+    "alarm": _alarm,
+    "drift": _drift,
+    "regime": _regime,
+    "mitigation": _mitigation,
+    "checkpoint_mark": _mark,
+    "incident": _incident,
+    "preserved": _preserved,
+    "degraded": _degraded,
+    "evaluation": _evaluation,
+}

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas import CheckpointMark
+from trackers import TrackerUnavailable
+
+from . import builders as b
+from .conftest import Case
+from .servers import Faulty
+
+
+def outputs(case: Case) -> list[tuple[str, int]]:
+    return [(m.model_id, m.step) for m in case.client.get_run(case.run_id).outputs.model_outputs]
+
+
+def inputs(case: Case) -> list[str]:
+    return [m.model_id for m in case.client.get_run(case.run_id).inputs.model_inputs]
+
+
+def test_a_complete_checkpoint_is_a_ready_logged_model_without_weights_and_a_pending_one_is_not_yet(
+    case: Case,
+) -> None:
+    made = b.checkpoint(2000, parents=[b.uid()])
+    assert case.show(made.model_copy(update={"status": "pending", "manifest": None})) is None
+    assert case.models() == []
+    case.show(made)
+    (model,) = (m for m in case.models())
+    m: Any = model
+    assert (m.name, str(m.status), m.model_type) == ("ckpt-step-2000", "READY", "checkpoint")
+    assert m.tags["lineage/uid"] == made.uid
+    assert m.tags["lineage/manifest"] == b.SHA
+    assert m.tags["lineage/parents"] == made.parents[0]
+    assert m.params["samples"] == "128000"
+    assert m.params["path"] == "/ckpt/step-2000"
+    assert outputs(case) == [(m.model_id, 2000)]
+    found = case.client.search_logged_models([case.experiment], f"tags.`lineage/uid` = '{made.uid}'")
+    assert [f.model_id for f in found] == [m.model_id]
+
+
+def test_a_resumed_run_has_the_model_of_another_run_of_the_experiment_as_its_input(
+    case: Case, tmp_path: Path
+) -> None:
+    parent = b.checkpoint(2000)
+    case.show(parent)
+    child = Case.__new__(Case)
+    child.__dict__.update(case.__dict__)
+    child.run_id = case.client.create_run(case.experiment).info.run_id
+    child.tracker, child.segment = child.attach(), b.uid()
+    resume = b.record(b.segment(child.segment, parent=parent.uid, parent_step=2000), segment=child.segment)
+    for _ in range(2):
+        child.tracker.show(resume, child.page)
+    model: Any = case.models()[0]
+    assert inputs(child) == [model.model_id]
+    tag = json.loads(child.tags()["lineage/segment/002"])
+    assert tag["parent_model"] == model.model_id
+
+
+def test_a_parent_that_the_tracker_does_not_know_is_named_and_no_edge_is_invented(case: Case) -> None:
+    parent = b.uid()
+    case.show(b.segment(case.segment, parent=parent))
+    assert inputs(case) == []
+    assert json.loads(case.tags()["lineage/segment/001"])["parent_checkpoint"] == parent
+
+
+def test_a_merged_state_names_both_parents_and_takes_the_foreign_one_as_input(case: Case) -> None:
+    first = b.checkpoint(100)
+    case.show(first)
+    other = Case.__new__(Case)
+    other.__dict__.update(case.__dict__)
+    other.run_id = case.client.create_run(case.experiment).info.run_id
+    other.tracker = other.attach()
+    own = b.checkpoint(150)
+    other.show(own)
+    other.show(b.checkpoint(151, parents=[own.uid, first.uid], transformation="merge"))
+    ids = {m.name: m.model_id for m in case.models()}  # type: ignore[attr-defined]
+    assert inputs(other) == [ids["ckpt-step-100"]]
+
+
+def test_a_later_mark_stands_on_the_model(case: Case) -> None:
+    made = b.checkpoint(100)
+    case.show(made)
+    case.show(CheckpointMark(checkpoint=made.uid, mark="quarantined", why="NaN in it"))
+    found = case.client.search_logged_models([case.experiment], "tags.`lineage/quarantined` = 'true'")
+    assert [f.name for f in found] == ["ckpt-step-100"]
+
+
+def test_an_incomplete_checkpoint_is_a_tag_that_says_what_is_missing(case: Case) -> None:
+    case.show(b.checkpoint(100, status="incomplete", missing=["optimizer_state", "rng"]))
+    assert case.models() == []
+    assert json.loads(case.tags()["lineage/checkpoint/100"])["missing"] == "optimizer_state, rng"
+
+
+def test_an_mlflow_without_logged_models_gets_tags_instead(served: Case, faulty: Faulty) -> None:
+    faulty.fail("no_models", "logged-models")
+    tracker = served.attach(faulty.uri)
+    made, fork = b.checkpoint(100), b.checkpoint(100)
+    for payload in (made, fork, made):
+        tracker.show(b.record(payload, segment=served.segment), served.page)
+    tracker.show(b.record(b.segment(served.segment, parent=made.uid), segment=served.segment), served.page)
+    tags = served.tags()
+    assert json.loads(tags["lineage/checkpoint/100"])["uid"] == made.uid
+    assert json.loads(tags[f"lineage/checkpoint/100/{fork.uid}"])["uid"] == fork.uid
+    assert served.models() == []
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [("logged-models", 4), ("runs/outputs", 2)],  # the second finds the edge and asks no more
+)
+def test_an_answer_that_gets_lost_halfway_leaves_one_model_and_one_edge(
+    served: Case, faulty: Faulty, where: str, expected: int
+) -> None:
+    tracker = served.attach(faulty.uri)
+    made = b.record(b.checkpoint(100), segment=served.segment)
+    faulty.fail("lost", where, times=3)
+    tries = 0
+    while tries < 6:
+        tries += 1
+        try:
+            tracker.show(made, served.page)
+            break
+        except TrackerUnavailable:
+            continue
+    assert tries == expected
+    assert [m.name for m in served.models()] == ["ckpt-step-100"]  # type: ignore[attr-defined]
+    assert len(outputs(served)) == 1
+    assert str(served.models()[0].status) == "READY"  # type: ignore[attr-defined]

@@ -1,0 +1,368 @@
+"""MLflow as a tracker: each record where people look for it.
+
+| record | place |
+|---|---|
+| run, segment, config, code | tag `lineage/run`, tags `lineage/segment/<NNN>`, `lineage/config_<NNN>.json` |
+| drift, mitigation | tags `lineage/drift/<NNN>`, `lineage/mitigation/<NNN>`: params never change |
+| regime | metric `lineage/regime` at its step, tags `lineage/regime/<NNN>`, artifact `lineage/regimes.json` |
+| verdict | the description, tags `lineage/status`, `lineage/broken_since_step`, `lineage/claims/<claim>` |
+| alarm, first bad | tags `lineage/first_non_finite`, `lineage/first_bad`, `lineage/alarm/<NNN>` |
+| checkpoint | a LoggedModel without weights; parents as inputs of the run |
+| seal | tag `lineage/anchor/<NNN>` |
+| coverage, degraded, tracker note | tags in words |
+"""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any
+
+from .. import text
+from .._rooms import schemas
+from ..base import PREFIX, Page, Shown, TrackerRefused
+from . import checkpoints, layout, note
+from .limits import TAG_LIMIT, dumps, fit_json, fit_text, key, size
+from .numbered import content, find, find_same, following, held, segment_number, slot
+from .store import Point, RunFacts, Store, is_http, mask_uri, open_store
+
+FOLDER = PREFIX.rstrip("/")
+"""The artifact folder of everything that is published."""
+_SEGMENT_FACT = {"segment": "start", "config": "config", "code": "code"}
+"""Kind of record -> the fact of a segment that it tells."""
+ALARMS_SHOWN = 100
+"""Alarms with a tag of their own; a run in a storm of them keeps a page that one can read."""
+
+
+class MlflowTracker:
+    """Shows records in one MLflow run.
+
+    `run` is an `mlflow.ActiveRun`, an `mlflow.entities.Run`, or `(MlflowClient, run_id)`; the last is due
+    where the run is not in the store that `mlflow.get_tracking_uri()` names. Construct it on the thread
+    that started the run: the tracking URI and MLflow's context are taken there. Nothing is sent then.
+    """
+
+    kind = "mlflow"
+
+    def __init__(self, run: Any) -> None:
+        self._context = contextvars.copy_context()  # MLflow keeps its workspace there
+        self._params: Mapping[str, Any] | None = None
+        self._experiment: str | None = None
+        if isinstance(run, tuple):
+            client, self._run_id = run
+            self._uri = str(client.tracking_uri)
+        elif hasattr(getattr(run, "info", None), "run_id"):
+            import mlflow
+
+            self._uri = str(mlflow.get_tracking_uri())
+            self._run_id = str(run.info.run_id)
+            self._experiment = str(run.info.experiment_id)
+            self._params = dict(run.data.params) if run.data is not None else None
+        else:
+            raise TypeError(
+                f"{type(run).__name__} is no MLflow run. Pass what mlflow.start_run() returned, "
+                "an mlflow.entities.Run, or (MlflowClient, run_id)."
+            )
+        self._made: Store | None = None
+
+    def alias(self) -> schemas.TrackerAlias:
+        """Name the run, and the page that a person opens where there is a server.
+
+        Of an `(MlflowClient, run_id)` pair the experiment is known once the first record was shown.
+        """
+        uri, url = mask_uri(self._uri), None
+        if is_http(self._uri):
+            inside = f"experiments/{self._experiment}/" if self._experiment else ""
+            url = f"{uri.rstrip('/')}/#/{inside}runs/{self._run_id}"
+        return schemas.TrackerAlias(
+            tracker="mlflow", id=self._run_id, project=self._experiment, uri=uri, url=url
+        )
+
+    def requested(self) -> Mapping[str, Any] | None:
+        """Return the params that the passed run object holds, as text; None where it holds none.
+
+        A run object is a snapshot: one that `start_run` has just made holds none, and one that it has
+        resumed holds those of the first segment.
+        """
+        return self._params or None
+
+    def show(self, record: Shown, page: Page) -> str | None:
+        """Show one record; see the table of this module for where."""
+        method = _SHOWS.get(record.payload.kind)
+        if method is None:
+            return None
+        return self._context.copy().run(method, self, record, page)
+
+    def publish(self, file: Path, name: str) -> None:
+        """Upload a file as artifact `lineage/<name>`; MLflow renders `.html` and `.md`."""
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.name:
+            raise TrackerRefused(f"{name!r} does not stay in the artifact folder {FOLDER}/")
+        if not file.is_file():
+            raise TrackerRefused(f"{file} is not there to be published as {FOLDER}/{name}")
+        folder = str(PurePosixPath(FOLDER) / path.parent)
+        self._context.copy().run(self._store.upload, file, folder, path.name)
+
+    def close(self) -> None:
+        """Let go of the store. The run stays as its owner left it."""
+        self._made = None
+
+    @property
+    def _store(self) -> Store:
+        if self._made is None:
+            self._made = open_store(self._uri, self._run_id)
+        return self._made
+
+    def _facts(self) -> RunFacts:
+        """Read the run anew: other processes, and people, write to it too."""
+        facts = self._store.facts()
+        self._experiment = facts.experiment
+        return facts
+
+    def _number(self, facts: RunFacts, record: Shown, page: Page) -> int:
+        return segment_number(facts.tags, record.segment, page.number(record.segment))
+
+    def _upload_json(self, name: str, data: Any) -> None:
+        with tempfile.TemporaryDirectory(prefix="lineage-") as scratch:
+            file = Path(scratch) / name
+            file.write_text(dumps(data), encoding="utf-8")
+            self._store.upload(file, FOLDER, name)
+
+    def _fitting(self, data: Mapping[str, Any], name: str) -> str:
+        """Return JSON for a tag; what does not fit is uploaded whole first, as artifact `name`."""
+        value, cut = fit_json(data, f"{FOLDER}/{name}")
+        if cut:
+            self._upload_json(name, data)
+        return value
+
+    def _append(
+        self,
+        facts: RunFacts,
+        kind: str,
+        data: dict[str, Any],
+        more: Mapping[str, str] = MappingProxyType({}),
+        points: Sequence[Point] = (),
+    ) -> str:
+        """Append a numbered tag unless it is there, with what goes with it; return its key."""
+        present = held(facts.tags, kind)
+        number = find_same(present, data)
+        if number is not None:
+            return slot(kind, number)
+        number = following(present)
+        value = self._fitting(data, f"{kind}_{number:03d}.json")
+        self._store.log({slot(kind, number): value, **more}, points)
+        return slot(kind, number)
+
+    # -- segments and drift
+
+    def _run(self, record: Shown, page: Page) -> str:
+        payload: Any = record.payload
+        return self._text("run", payload.uid)
+
+    def _segment(self, record: Shown, page: Page) -> str | None:
+        facts = self._facts()
+        number = self._number(facts, record, page)
+        name = slot("segment", number)
+        before = held(facts.tags, "segment").get(number, {})
+        payload: Any = record.payload
+        if record.rank != 0 and _SEGMENT_FACT[payload.kind] in before:
+            return f"tag {name}"  # rank 0 speaks for its segment
+        data = layout.segment_facts(record, before)
+        if payload.kind == "segment" and payload.parent_checkpoint:
+            parent = checkpoints.resumed_from(self._store, facts, payload.parent_checkpoint)
+            data |= {"parent_model": parent} if parent else {}
+        if payload.kind == "config":
+            values = {k: layout.value(v) for k, v in payload.values.items()}
+            self._upload_json(f"config_{number:03d}.json", values)
+        if data != before:
+            self._store.log({name: self._fitting(data, f"segment_{number:03d}.json")})
+        return f"tag {name}"
+
+    def _drift(self, record: Shown, page: Page) -> str:
+        facts = self._facts()
+        data = layout.drift(record, self._number(facts, record, page))
+        return f"tag {self._append(facts, 'drift', data)}"
+
+    def _mitigation(self, record: Shown, page: Page) -> str:
+        return f"tag {self._append(self._facts(), 'mitigation', layout.mitigation(record))}"
+
+    def _mitigation_effect(self, record: Shown, page: Page) -> str:
+        data = layout.mitigation_effect(record)
+        return f"tag {self._append(self._facts(), 'mitigation_effect', data)}"
+
+    # -- regimes and verdicts
+
+    def _regime(self, record: Shown, page: Page) -> str:
+        """Show a regime.
+
+        The point before it, at the regime that it follows, makes the series a step and not a slope.
+        """
+        facts = self._facts()
+        payload: Any = record.payload
+        data = layout.regime(record, self._number(facts, record, page))
+        regimes = held(facts.tags, "regime")
+        metric, at = key("regime"), int(record.at.timestamp() * 1000)
+        points = [Point(metric, float(payload.index), at, payload.from_step)]
+        if payload.previous is not None and payload.index > 0 and payload.from_step > 0:
+            points.insert(0, Point(metric, float(payload.index - 1), at, payload.from_step - 1))
+        now = {metric: f"{payload.index} from step {payload.from_step:,}"}
+        if find_same(regimes, data) is None:
+            self._upload_json("regimes.json", [*regimes.values(), data])
+        return f"metric {metric}, tag {self._append(facts, 'regime', data, now, points)}"
+
+    def _verdict(self, record: Shown, page: Page) -> str | None:
+        """Flag the run by its newest verdict, or a checkpoint's LoggedModel by the checkpoint's."""
+        payload: Any = record.payload
+        what, _, uid = payload.subject.partition(":")
+        facts = self._facts()
+        if what == "checkpoint":
+            return checkpoints.tag(self._store, facts, uid, {key("status"): payload.status})
+        if payload.subject != f"run:{record.run}":
+            return None  # another run's page is its own tracker's business
+        headline = text.headline(payload)
+        data = layout.verdict(record, headline)
+        present = held(facts.tags, "verdict")
+        last = max(present, default=0)
+        number = find(present, record.id)
+        if number is not None and number != last:
+            return f"tag {slot('verdict', number)}"  # shown once, and followed by a newer one
+        self._flag(facts, payload, headline)
+        if number is None:  # last of all: a verdict counts as shown when all of it is
+            number = self._remember_verdict(present, data)
+        return f"description, tag {slot('verdict', number)}"
+
+    def _remember_verdict(self, present: Mapping[int, Mapping[str, Any]], data: dict[str, Any]) -> int:
+        """Append a verdict to the history; one that repeats the last adds only its record to that one's."""
+        last = max(present, default=0)
+        if last and content(present[last]) == content(data):
+            again = dict(present[last])
+            again["again"] = [*again.get("again", []), data["record"]]
+            if size(dumps(again)) <= TAG_LIMIT:
+                self._store.log({slot("verdict", last): dumps(again)})
+                return last
+        number = last + 1
+        value = self._fitting(data, f"verdict_{number:03d}.json")
+        self._store.log({slot("verdict", number): value})
+        return number
+
+    def _flag(self, facts: RunFacts, payload: schemas.Verdict, headline: str) -> None:
+        """Write the flags that people filter by, and the description."""
+        tags = {
+            key("status"): payload.status,
+            key("verdict"): fit_text(headline),
+            key("confounded"): str(payload.confounded).lower(),
+            **{key("claims", c.claim): c.status for c in payload.claims},
+        }
+        gone = {n for n in facts.tags if n.startswith(key("claims") + "/") and n not in tags}
+        since = key("broken_since_step")
+        if payload.since_step is not None:
+            tags[since] = str(payload.since_step)
+        elif since in facts.tags:
+            gone.add(since)
+        before = facts.tags.get(note.NOTE_TAG, "")
+        description = note.with_block(before, payload)
+        no_room = key("note", "description")
+        if description is None:
+            tags[no_room] = (
+                f"The description leaves no room for the verdict ({len(before):,} of 8,000 characters are "
+                f"taken). It stands in the tag {key('verdict')}; shorten the description to show it there."
+            )
+        elif no_room in facts.tags:
+            gone.add(no_room)
+        if description is not None and description != before:
+            tags[note.NOTE_TAG] = description
+        self._store.log(tags)
+        for name in gone:
+            self._store.delete_tag(name)
+
+    # -- alarms
+
+    def _alarm(self, record: Shown, page: Page) -> str:
+        facts = self._facts()
+        data = layout.alarm(record, self._number(facts, record, page))
+        words = layout.first_non_finite(facts.tags, data)
+        more = {key("first_non_finite"): fit_text(words)} if words else {}
+        present = held(facts.tags, "alarm")
+        if len(present) >= ALARMS_SHOWN and find_same(present, data) is None:
+            further = f"Alarms after the first {ALARMS_SHOWN} are in the ledger: lineage show"
+            self._store.log({key("alarms_not_shown"): further, **more})
+            return f"tag {key('alarms_not_shown')}"
+        return f"tag {self._append(facts, 'alarm', data, more)}"
+
+    def _first_bad(self, record: Shown, page: Page) -> str:
+        payload: Any = record.payload
+        return self._text("first_bad", layout.first_bad(payload))
+
+    # -- checkpoints and anchors
+
+    def _checkpoint(self, record: Shown, page: Page) -> str | None:
+        facts = self._facts()
+        return checkpoints.show(self._store, facts, record, self._number(facts, record, page))
+
+    def _checkpoint_mark(self, record: Shown, page: Page) -> str | None:
+        payload: Any = record.payload
+        return checkpoints.mark(self._store, self._facts(), payload)
+
+    def _seal(self, record: Shown, page: Page) -> str:
+        name = self._append(self._facts(), "anchor", layout.seal(record))
+        return f"runs/{self._run_id}/tags/{name}"
+
+    # -- what the layer says about itself
+
+    def _coverage(self, record: Shown, page: Page) -> str:
+        payload: Any = record.payload
+        return self._text("coverage", layout.coverage(payload))
+
+    def _degraded(self, record: Shown, page: Page) -> str:
+        """Say what failed, part by part, and list the parts in one tag that a search can reach."""
+        payload: Any = record.payload
+        name, folder = key("degraded", payload.part), key("degraded") + "/"
+        names = {n for n in self._facts().tags if n.startswith(folder)} | {name}
+        parts = ", ".join(sorted(n.removeprefix(folder) for n in names))
+        self._store.log({name: fit_text(layout.degraded(payload)), key("degraded"): fit_text(parts)})
+        return f"tag {name}"
+
+    def _tracker_note(self, record: Shown, page: Page) -> str | None:
+        """Add a line to the tag of its code, once."""
+        payload: Any = record.payload
+        if payload.tracker != self.kind:
+            return None
+        name = key("note", payload.code)
+        lines = self._facts().tags.get(name, "").splitlines()
+        line = re.sub(r"\s+", " ", fit_text(payload.text, 1000))
+        more = "(more of this code are in the ledger: lineage show)"
+        if line in lines or more in lines:
+            return f"tag {name}"
+        lines.append(line if size("\n".join([*lines, line, more])) <= TAG_LIMIT else more)
+        self._store.log({name: "\n".join(lines)})
+        return f"tag {name}"
+
+    def _text(self, name: str, content: str) -> str:
+        self._store.log({key(name): fit_text(content)})
+        return f"tag {key(name)}"
+
+
+_SHOWS: dict[str, Callable[[MlflowTracker, Shown, Page], str | None]] = {
+    "run": MlflowTracker._run,
+    "segment": MlflowTracker._segment,
+    "config": MlflowTracker._segment,
+    "code": MlflowTracker._segment,
+    "drift": MlflowTracker._drift,
+    "mitigation": MlflowTracker._mitigation,
+    "mitigation_effect": MlflowTracker._mitigation_effect,
+    "regime": MlflowTracker._regime,
+    "verdict": MlflowTracker._verdict,
+    "alarm": MlflowTracker._alarm,
+    "first_bad": MlflowTracker._first_bad,
+    "checkpoint": MlflowTracker._checkpoint,
+    "checkpoint_mark": MlflowTracker._checkpoint_mark,
+    "seal": MlflowTracker._seal,
+    "coverage": MlflowTracker._coverage,
+    "degraded": MlflowTracker._degraded,
+    "tracker_note": MlflowTracker._tracker_note,
+}
+"""Kind of record -> how it is shown. Other kinds stand in the ledger and the report only."""

@@ -1,0 +1,1 @@
+"""The W&B adapter: how each record looks on the page of a `wandb.Run`."""
