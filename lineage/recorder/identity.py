@@ -19,6 +19,7 @@ from uuid6 import uuid7
 
 from .._rooms import schemas
 from ..capture.pseudonym import node as pseudonym
+from .contain import log
 
 LAUNCHERS = (
     ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
@@ -75,45 +76,44 @@ class Ids:
     identity: Literal["store", "launcher", "provisional"]
 
 
-def agree(
-    run: str | None, source: Literal["argument", "environment", "sidecar", "new"], me: World, timeout: float
-) -> Ids:
-    """Agree with the other ranks on run and segment ids.
+_NO_TIME = "00000000-0000-7000-8000-000000000000"
+"""For ids that every rank must derive alone: ranks read no common clock."""
 
-    Rank 0 announces both in the store; the others look for them for at most `timeout` seconds, without a
-    blocking call, and go on with provisional ids when they do not come.
+_attached = 0
+"""How often this process attached: each time is a segment of its own."""
+
+
+def agree(run: str | None, source: Literal["argument", "environment", "sidecar", "new"], me: World) -> Ids:
+    """Agree with the other ranks on run and segment ids, without waiting for any of them.
+
+    The first rank that comes puts its proposal in the store, atomically; all others find it there. Where
+    there is no store the launcher's identity decides, else the ids are provisional for this writer.
     """
+    global _attached
+    _attached += 1
     own = str(uuid7())
     if me.world_size <= 1:
         return Ids(run or _new_run(), own, source, "provisional")
     if me.store is not None:
         try:
-            shared = _through_store(run or _new_run(), own, me, timeout)
-        except Exception:
-            shared = None
-        if shared:
-            return Ids(shared[0], shared[1], source, "store")
+            found = me.store.compare_set(f"lineage/segment/{_attached}", "", f"{own} {run or _new_run()}")
+            segment, _, name = found.decode().partition(" ")
+            return Ids(run or name, segment, source, "store")
+        except Exception as e:
+            log.warning("lineage: the process group's store gave no segment id (%s); it is provisional", e)
     launcher = _launcher_identity()
     if launcher:
-        sha = hashlib.sha256(launcher.encode()).digest()
-        return Ids(
-            run or f"run-{sha.hex()[:12]}", str(uuid.UUID(bytes=sha[:16], version=4)), source, "launcher"
-        )
+        sha = hashlib.sha256(f"{launcher}/{_attached}".encode()).digest()
+        return Ids(run or f"run-{sha.hex()[:12]}", _shaped(sha, _NO_TIME), source, "launcher")
     return Ids(run or _new_run(), own, source, "provisional")
 
 
-def _through_store(run: str, segment: str, me: World, timeout: float) -> tuple[str, str] | None:
-    key = "lineage/segment"
-    if me.rank == 0:
-        me.store.set(key, f"{segment} {run}")
-        return run, segment
-    end = time.monotonic() + timeout
-    while not me.store.check([key]):
-        if time.monotonic() > end:
-            return None
-        time.sleep(0.005)
-    found, _, name = me.store.get(key).decode().partition(" ")
-    return name, found
+def _shaped(sha: bytes, time_from: str) -> str:
+    """A UUIDv7 from a digest, with the time of another uid."""
+    raw = bytearray(uuid.UUID(time_from).bytes[:6] + sha[:10])
+    raw[6] = 0x70 | (raw[6] & 0x0F)
+    raw[8] = 0x80 | (raw[8] & 0x3F)
+    return str(uuid.UUID(bytes=bytes(raw)))
 
 
 def _launcher_identity() -> str | None:
@@ -133,7 +133,4 @@ def checkpoint_uid(segment: str, step: int, path: str, nth: int) -> str:
     Shaped as a UUIDv7: the time of the segment's, the rest from (segment, step, path, number of the save).
     """
     sha = hashlib.sha256(f"lineage-checkpoint-v1\n{segment}\n{step}\n{path}\n{nth}".encode()).digest()
-    raw = bytearray(uuid.UUID(segment).bytes[:6] + sha[:10])
-    raw[6] = 0x70 | (raw[6] & 0x0F)
-    raw[8] = 0x80 | (raw[8] & 0x3F)
-    return str(uuid.UUID(bytes=bytes(raw)))
+    return _shaped(sha, segment)

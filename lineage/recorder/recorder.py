@@ -132,7 +132,7 @@ class Recorder:
             run, source = self.parent.run, "sidecar"
         if run is None:
             source = "new"
-        ids = agree(run, source, self.world, self.settings.identity_timeout)  # type: ignore[arg-type]
+        ids = agree(run, source, self.world)  # type: ignore[arg-type]
         w = self._writer = Writer(self.settings, self.world, ids, self.tracker)
         w.step = self.parent.checkpoint.step if self.parent and self.parent.checkpoint else 0
         if self.world.rank == 0:

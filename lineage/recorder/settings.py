@@ -42,7 +42,6 @@ SETTINGS: Mapping[str, Setting] = {
     "probes": Setting(True, _bool, "gradient norms of this rank before the reduction"),
     "fingerprints": Setting(True, _bool, "fingerprints of batches"),
     "exit_timeout": Setting(5.0, float, "seconds that closing waits for the tracker"),
-    "identity_timeout": Setting(2.0, float, "seconds that a rank waits for rank 0 to name the run, once"),
     "on_alarm": Setting(None, str, "`request_stop` sets rec.should_stop at an alarm"),
     "step_base": Setting(1, int, "0 where the training loop counts its first update as 0"),
     "share": Setting(

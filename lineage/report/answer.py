@@ -100,16 +100,19 @@ def _because(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> st
         many = ", confounded: no effect can be traced to one of them" if len(texts) > 1 else ""
         word = "restart" if graph.segments[tip.uid].start != "fresh" else "step"
         parts.append(
-            f"{words.plural(len(texts), 'change')} at one {word} (step {step:,}{many}; {undeclared} undeclared): "
-            + "; ".join(texts)
+            f"{words.plural(len(texts), 'change')} at one {word} (step {step:,}{many}; "
+            f"{undeclared} undeclared): {'; '.join(texts)}"
         )
+    if status == "not_shown":
+        reasons = dict.fromkeys(c.reason for c in tip.verdict.claims if c.status == status)
+        parts += [f"{r[:1].upper()}{r[1:]}" for r in list(reasons)[:2]]
     if len(steps) > 3:
         parts.append(f"and changes at {len(steps) - 3} further steps")
     for uid, bad in bads.items():
         if bad.cell is not None:
             parts.append(
-                f"First bad cell in segment {graph.number(uid)}: rank {bad.cell.rank}, step {bad.cell.step:,}: "
-                f"{bad.cell.text}"
+                f"First bad cell in segment {graph.number(uid)}: rank {bad.cell.rank}, "
+                f"step {bad.cell.step:,}: {bad.cell.text}"
             )
     if not bads:
         parts.append("No abnormal loss or gradient norm is on record")
@@ -117,14 +120,14 @@ def _because(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> st
 
 
 def _claims(tip: Tip) -> str:
-    """The claims by status, best known first."""
-    titles = trackers.CLAIM_TITLES
+    """The claims that the headline does not name, the doubtful ones first."""
+    titles = trackers.text.CLAIM_TITLES
     parts = []
-    for status in ("broken", "not_shown", "caveat", "holds"):
+    for status in ("not_shown", "caveat", "holds"):
         names = [titles.get(c.claim, c.claim) for c in tip.verdict.claims if c.status == status]
         if names:
-            parts.append(f"{trackers.WORDS[status]}: {', '.join(names)}")
-    return "; ".join(parts)
+            parts.append(f"{trackers.text.WORDS[status]}: {', '.join(names)}")
+    return "; ".join(parts) or "none; every claim is broken"
 
 
 def _last_good(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> Node | None:
@@ -144,18 +147,18 @@ def _next(
 ) -> tuple[str, str]:
     quoted = shlex.quote(ledger)
     status = tip.verdict.status
+    where = f"resume from step {node.checkpoint.step:,} with everything restored" if node else "start again"
+    back = f"do not use the broken claims; to have them back, {where}"
     if bads and not preserved:
+        then = f". Then: {back}" if status == "broken" else ""
         return (
-            "Before any restart, and before old checkpoints are rotated away: keep the evidence",
+            f"Keep the evidence before any further restart, and before checkpoints rotate away{then}",
             f"lineage incident preserve {quoted}",
         )
     if status == "broken":
-        where = (
-            f"resume from step {node.checkpoint.step:,} with everything restored" if node else "start again"
-        )
         return (
-            f"Do not use the broken claims. To have them back, {where}; to keep this branch, report it as a "
-            "regime of its own. What changed, value by value",
+            f"{back[:1].upper()}{back[1:]}; to keep this branch, report it as a regime of its own. "
+            "What changed, value by value",
             f"lineage diff {quoted}",
         )
     if status == "not_shown":

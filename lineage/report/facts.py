@@ -180,7 +180,7 @@ def gather(ledger: Ledger) -> Facts:
 
 
 def _known(ledger: Ledger, graph: Graph, kind: str) -> list[schemas.Record]:
-    """Records of a kind whose segment is known; where the segment's record is lost, its facts cannot be placed."""
+    """Records of a kind whose segment is known: where its record is lost, they cannot be placed."""
     return [r for r in ledger.of(kind) if r.segment in graph.segments]
 
 
@@ -340,12 +340,8 @@ def _notes(ledger: Ledger, graph: Graph) -> tuple[Note, ...]:
 def _coverage(ledger: Ledger, graph: Graph) -> tuple[dict[str, str], list[str]]:
     """What the newest segment does not record, and the gaps of all."""
     found = _known(ledger, graph, "coverage")
-    missing: dict[str, str] = {}
-    if found:
-        newest = max(graph.number(r.segment) for r in found)
-        for r in found:
-            if graph.number(r.segment) == newest:
-                missing |= r.payload.missing
+    newest = max(found, key=lambda r: (graph.number(r.segment), -r.rank), default=None)
+    missing = dict(newest.payload.missing) if newest else {}  # of its lowest rank, which captures most
     gaps = [f"segment {graph.number(r.segment)}, rank {r.rank}: {g}" for r in found for g in r.payload.gaps]
     return missing, list(dict.fromkeys(gaps))
 

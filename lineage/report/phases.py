@@ -58,8 +58,8 @@ def phases(
                     first=first,
                     last=last,
                     regime=regime.index if regime else None,
-                    samples=_amount("samples", graph, uid, consumed, first, last),
-                    tokens=_amount("tokens", graph, uid, consumed, first, last),
+                    samples=_amount("samples", graph, uid, consumed, (first, last)),
+                    tokens=_amount("tokens", graph, uid, consumed, (first, last)),
                     data_mix=_value(records, uid, regime, "data_mix"),
                     learning_rate=_learning_rate(curves, uid, first, last),
                     batch=_batch(records, uid, regime),
@@ -110,9 +110,11 @@ def inherited(records: Sequence[schemas.Record], graph: Graph, uid: str) -> sche
     return found[-1] if found else None
 
 
-def _amount(what: str, graph: Graph, uid: str, consumed: dict[str, Consumed], first: int, last: int) -> str:
+def _amount(
+    what: str, graph: Graph, uid: str, consumed: dict[str, Consumed], interval: tuple[int, int]
+) -> str:
     """Consumed samples or tokens, from the start of the run where that is known."""
-    info, found = graph.segments[uid], consumed.get(uid)
+    info, found, (first, last) = graph.segments[uid], consumed.get(uid), interval
     if found is None:
         return NOT_RECORDED
     by_step = found.samples if what == "samples" else found.tokens

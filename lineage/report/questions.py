@@ -41,8 +41,8 @@ def _of_bad(graph: Graph, uid: str, bad: schemas.FirstBad) -> list[str]:
     cell = bad.cell
     assert cell is not None
     out = [
-        f"Why did rank {cell.rank} go bad at step {cell.step:,} of segment {graph.number(uid)}? This ledger names "
-        "the place, not the cause; a restart that succeeds does not show it either"
+        f"Why did rank {cell.rank} go bad at step {cell.step:,} of segment {graph.number(uid)}? This ledger "
+        "names the place, not the cause; a restart that succeeds does not show it either"
     ]
     out += [f"Segment {graph.number(uid)}: {gap}; it may have gone bad earlier" for gap in bad.gaps]
     return out
@@ -52,15 +52,17 @@ def _of_drift(number: int, drift: schemas.Drift) -> list[str]:
     at = f"step {drift.from_step:,} of segment {number}"
     out = []
     if drift.undeclared:
-        names = ", ".join(schemas.catalogue().concept(c).title for c in drift.undeclared)
+        names = ", ".join(dict.fromkeys(schemas.catalogue().concept(c).title for c in drift.undeclared))
         out.append(f"Who changed this at {at}, and why? No mitigation was declared for it: {names}")
     if drift.confounded:
         out.append(
-            f"Which of the changes at {at} had which effect? They came together (confounded), so this cannot be told; "
-            "repeat it with one change at a time"
+            f"Which of the changes at {at} had which effect? They came together (confounded), "
+            "so this cannot be told; repeat it with one change at a time"
         )
-    for uid in drift.unproven:
-        out.append(f"The mitigation {words.short(uid)} declared by {at} is not shown to be in effect")
+    out += [
+        f"The mitigation {words.short(uid)} declared by {at} is not shown to be in effect"
+        for uid in drift.unproven
+    ]
     for concept, why in drift.not_shown.items():
         title = schemas.catalogue().concept(concept).title
         name = title if concept in schemas.catalogue().concepts else concept

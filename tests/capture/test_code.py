@@ -4,54 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
 import pytest
 
-from lineage.capture import code, git
+from lineage.capture import code
 from schemas import CodeState
 from tests.secret_samples import SAMPLES, as_file_name, planted
 
-
-def run(folder: Path, *args: str) -> str:
-    settings = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(["git", *settings, *args], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def make_repository(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    run(folder, "init", "-q", "-b", "main")
-    (folder / "train.py").write_text("lr = 1e-3\n")
-    run(folder, "add", ".")
-    run(folder, "commit", "-q", "-m", "first")
-    return folder
-
-
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    folder = make_repository(tmp_path / "repo")
-    monkeypatch.chdir(folder)
-    return folder
-
-
-class Blobs(dict[str, bytes]):
-    """A blob store in memory."""
-
-    def put(self, data: bytes) -> str:
-        digest = "sha256:" + hashlib.sha256(data).hexdigest()
-        self[digest] = data
-        return digest
-
-    def holds(self, secret: str) -> bool:
-        lines = [line.encode() for line in secret.split("\n") if not line.startswith("-----")]
-        return any(line in data for line in lines for data in self.values())
+from .repositories import Blobs, make_repository, run
 
 
 def test_a_clean_repository_gives_revision_branch_and_nothing_else(repository: Path) -> None:
@@ -187,82 +150,6 @@ def test_submodules_are_listed_with_the_revision_that_is_checked_out(
     assert "submodule third party/lib is not checked out" in note
 
 
-def test_git_missing_is_a_note(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(repository))
-    got = code.capture()
-    assert not got.repository
-    assert got.note == "git is not installed, or not on PATH"
-
-
-def fake_git(folder: Path, script: str) -> str:
-    folder.mkdir()
-    path = folder / "git"
-    path.write_text("#!/bin/sh\n" + script)
-    path.chmod(0o755)
-    return f"{folder}{os.pathsep}{os.environ['PATH']}"
-
-
-def test_a_git_that_hangs_is_stopped_with_its_children(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", fake_git(tmp_path / "bin", f"sleep 600 & echo $! > {tmp_path}/child; wait\n"))
-    start = time.monotonic()
-    got = code.capture(timeout=0.5)
-    assert time.monotonic() - start < 5
-    assert got.note
-    assert "took longer than 0.5 s" in got.note
-    child = int((tmp_path / "child").read_text())
-    deadline = time.monotonic() + 5
-    while _alive(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _alive(child)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def test_a_diff_that_hangs_leaves_revision_and_branch(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import shutil
-
-    revision, real = run(repository, "rev-parse", "HEAD"), shutil.which("git")
-    script = f'case "$*" in *" diff "*) sleep 600;; *) exec {real} "$@";; esac\n'
-    monkeypatch.setenv("PATH", fake_git(tmp_path / "bin", script))
-    got = code.capture(timeout=1.0)
-    assert (got.repository, got.revision, got.branch) == (True, revision, "main")
-    assert got.note
-    assert "whether the code is changed is not known: git diff took longer than 1 s" in got.note
-
-
-def test_a_repository_of_another_owner_is_a_note_that_says_what_to_do(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    got = code.capture()
-    assert not got.repository
-    assert got.note
-    assert "safe.directory" in got.note
-
-
-def test_a_damaged_repository_is_a_note(repository: Path) -> None:
-    (repository / ".git" / "HEAD").write_text("garbage\n")
-    got = code.capture()
-    assert got.note
-
-
-def test_a_bare_repository_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(tmp_path, "init", "-q", "--bare", "b.git")
-    monkeypatch.chdir(tmp_path / "b.git")
-    got = code.capture()
-    assert not got.repository
-    assert got.note
-
-
 def test_a_diff_too_large_with_binaries_is_kept_without_them(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,9 +283,3 @@ def test_file_names_that_are_not_utf8_do_not_break_the_record(repository: Path) 
     got = code.capture()
     assert CodeState.model_validate_json(got.model_dump_json()) == got
     assert [f.path for f in got.untracked] == ["caf\\udce9.py"]
-
-
-def test_git_asks_nothing_and_waits_for_nobody(repository: Path) -> None:
-    answer = git.Git(repository, 5)("-c", "credential.helper=", "ls-remote", "https://127.0.0.1:9/none.git")
-    assert not answer.ok
-    assert answer.why

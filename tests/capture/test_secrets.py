@@ -180,6 +180,14 @@ def test_credentials_of_a_url_are_masked_and_the_rest_stays(url: str, masked: st
     assert secrets.mask_url(url) == masked
 
 
+@pytest.mark.parametrize("name", [n for n in SAMPLES if "\n" not in SAMPLES[n]])
+@pytest.mark.parametrize(
+    "form", ["https://user:{}@h.org/x", "postgresql://u:{}@h/mlflow", "http://h?api_key={}&p=1"]
+)
+def test_no_sample_is_left_in_the_address_of_a_tracker(name: str, form: str) -> None:
+    assert not leaks(SAMPLES[name], secrets.mask_url(form.format(SAMPLES[name])))
+
+
 def test_a_command_line_is_masked_by_flag_by_assignment_and_by_shape() -> None:
     argv = [
         "t.py",

@@ -10,6 +10,9 @@
 | checkpoint | a LoggedModel without weights; parents as inputs of the run |
 | seal | tag `lineage/anchor/<NNN>` |
 | coverage, degraded, tracker note | tags in words |
+
+No key is the folder of another (`lineage/verdict`, `lineage/verdicts/001`): MLflow's folder store keeps each
+tag as a file of that path.
 """
 
 from __future__ import annotations
@@ -209,7 +212,7 @@ class MlflowTracker:
         points = [Point(metric, float(payload.index), at, payload.from_step)]
         if payload.previous is not None and payload.index > 0 and payload.from_step > 0:
             points.insert(0, Point(metric, float(payload.index - 1), at, payload.from_step - 1))
-        now = {metric: f"{payload.index} from step {payload.from_step:,}"}
+        now = {key("regime_now"): f"{payload.index} from step {payload.from_step:,}"}
         if find_same(regimes, data) is None:
             self._upload_json("regimes.json", [*regimes.values(), data])
         return f"metric {metric}, tag {self._append(facts, 'regime', data, now, points)}"
@@ -225,15 +228,15 @@ class MlflowTracker:
             return None  # another run's page is its own tracker's business
         headline = text.headline(payload)
         data = layout.verdict(record, headline)
-        present = held(facts.tags, "verdict")
+        present = held(facts.tags, "verdicts")
         last = max(present, default=0)
         number = find(present, record.id)
         if number is not None and number != last:
-            return f"tag {slot('verdict', number)}"  # shown once, and followed by a newer one
+            return f"tag {slot('verdicts', number)}"  # shown once, and followed by a newer one
         self._flag(facts, payload, headline)
         if number is None:  # last of all: a verdict counts as shown when all of it is
             number = self._remember_verdict(present, data)
-        return f"description, tag {slot('verdict', number)}"
+        return f"description, tag {slot('verdicts', number)}"
 
     def _remember_verdict(self, present: Mapping[int, Mapping[str, Any]], data: dict[str, Any]) -> int:
         """Append a verdict to the history; one that repeats the last adds only its record to that one's."""
@@ -242,11 +245,11 @@ class MlflowTracker:
             again = dict(present[last])
             again["again"] = [*again.get("again", []), data["record"]]
             if size(dumps(again)) <= TAG_LIMIT:
-                self._store.log({slot("verdict", last): dumps(again)})
+                self._store.log({slot("verdicts", last): dumps(again)})
                 return last
         number = last + 1
-        value = self._fitting(data, f"verdict_{number:03d}.json")
-        self._store.log({slot("verdict", number): value})
+        value = self._fitting(data, f"verdicts_{number:03d}.json")
+        self._store.log({slot("verdicts", number): value})
         return number
 
     def _flag(self, facts: RunFacts, payload: schemas.Verdict, headline: str) -> None:
@@ -323,7 +326,7 @@ class MlflowTracker:
         name, folder = key("degraded", payload.part), key("degraded") + "/"
         names = {n for n in self._facts().tags if n.startswith(folder)} | {name}
         parts = ", ".join(sorted(n.removeprefix(folder) for n in names))
-        self._store.log({name: fit_text(layout.degraded(payload)), key("degraded"): fit_text(parts)})
+        self._store.log({name: fit_text(layout.degraded(payload)), key("degraded_parts"): fit_text(parts)})
         return f"tag {name}"
 
     def _tracker_note(self, record: Shown, page: Page) -> str | None:

@@ -61,12 +61,16 @@ def _add_parent(store: Store, facts: RunFacts, uid: str, own: frozenset[str]) ->
 
 
 def resumed_from(store: Store, facts: RunFacts, uid: str) -> str | None:
-    """Add the LoggedModel that a segment resumed from as an input of the run; return its id, if any."""
+    """Add the LoggedModel that a segment resumed from as an input of the run; return its id, if any.
+
+    One that this run wrote itself stays its output alone: MLflow's page has one row per model, and as an
+    input it would lose its step. The segment's tag names it.
+    """
     try:
         model = store.find_model(facts.experiment, uid)
     except ModelsUnsupported:
         return None
-    if model is not None and model not in facts.inputs:
+    if model is not None and model not in facts.inputs | facts.outputs:
         store.add_input(model)
     return model
 
@@ -93,6 +97,6 @@ def _as_tag(store: Store, facts: RunFacts, payload: schemas.Checkpoint, segment:
     text = dumps(layout.checkpoint(payload, segment))
     name = key("checkpoint", str(payload.step))
     if payload.uid not in facts.tags.get(name, payload.uid):
-        name = key("checkpoint", str(payload.step), payload.uid)
+        name = key("checkpoint", f"{payload.step}-{payload.uid}")
     store.log({name: text})
     return f"tag {name}"

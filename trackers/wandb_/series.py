@@ -50,7 +50,8 @@ class Points:
                 return
             self._write(self._waiting[0])
             self._waiting.popleft()
-            self._row = row
+            # Asked again: the user's thread may have closed the row meanwhile, and the point is in the next.
+            self._row = self._open_row()
 
     def close(self) -> None:
         """Write the newest waiting point, whatever row is open."""

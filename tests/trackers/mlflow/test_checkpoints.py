@@ -60,6 +60,18 @@ def test_a_resumed_run_has_the_model_of_another_run_of_the_experiment_as_its_inp
     assert tag["parent_model"] == model.model_id
 
 
+def test_a_run_resumed_under_its_own_id_names_its_model_and_keeps_it_as_an_output_with_its_step(
+    case: Case,
+) -> None:
+    parent, resumed = b.checkpoint(2000), b.uid()
+    case.show(parent)
+    case.page.number(resumed)
+    case.show(b.segment(resumed, parent=parent.uid, parent_step=2000), segment=resumed)
+    model: Any = case.models()[0]
+    assert json.loads(case.tags()["lineage/segment/002"])["parent_model"] == model.model_id
+    assert (outputs(case), inputs(case)) == ([(model.model_id, 2000)], [])
+
+
 def test_a_parent_that_the_tracker_does_not_know_is_named_and_no_edge_is_invented(case: Case) -> None:
     parent = b.uid()
     case.show(b.segment(case.segment, parent=parent))
@@ -104,7 +116,7 @@ def test_an_mlflow_without_logged_models_gets_tags_instead(served: Case, faulty:
     tracker.show(b.record(b.segment(served.segment, parent=made.uid), segment=served.segment), served.page)
     tags = served.tags()
     assert json.loads(tags["lineage/checkpoint/100"])["uid"] == made.uid
-    assert json.loads(tags[f"lineage/checkpoint/100/{fork.uid}"])["uid"] == fork.uid
+    assert json.loads(tags[f"lineage/checkpoint/100-{fork.uid}"])["uid"] == fork.uid
     assert served.models() == []
 
 

@@ -68,6 +68,7 @@ def test_the_overview_shows_verdict_flags_models_and_the_users_own_words(
             body = page.inner_text("body")
             for line in ("Words of the user", "lineage/status", "broken", "ckpt-step-2000", "lineage/regime"):
                 assert line in body, line
+            assert "2000" in page.get_by_role("row").filter(has_text="ckpt-step-2000").first.inner_text()
             assert "lineage:begin" not in body  # the markers are not for people
             page.goto(f"{url}/model-metrics")
             page.get_by_text("regime").first.wait_for(timeout=30_000)

@@ -92,7 +92,7 @@ def test_regime_is_a_step_shaped_series_at_the_users_steps_and_leaves_their_metr
     case.show(b.regime(1, 2001, previous=b.SHA, learning_rate=1e-4))
     points = {(m.step, m.value) for m in case.client.get_metric_history(case.run_id, "lineage/regime")}
     assert points == {(1, 0.0), (2000, 0.0), (2001, 1.0)}
-    assert case.tags()["lineage/regime"] == "1 from step 2,001"
+    assert case.tags()["lineage/regime_now"] == "1 from step 2,001"
     listed = json.loads(case.artifact("lineage/regimes.json"))
     assert [r["values"]["learning_rate"] for r in listed] == [3e-4, 1e-4]
     assert set(case.client.get_run(case.run_id).data.metrics) == {"loss", "lineage/regime"}
@@ -155,7 +155,7 @@ def test_what_the_layer_says_about_itself_stands_in_words(case: Case) -> None:
     assert tags["lineage/run"] == b.RUN
     assert "batches (add: rec.step(step, batch))" in tags["lineage/coverage"]
     assert "Last good step: 9" in tags["lineage/first_bad"]
-    assert tags["lineage/degraded"] == "journal, tracker"
+    assert tags["lineage/degraded_parts"] == "journal, tracker"
     assert "E: disk" in tags["lineage/degraded/journal"]
     assert tags["lineage/note/LIN-T003"].splitlines() == [
         "loss is NaN and hidden",
@@ -202,4 +202,33 @@ def test_every_numbered_tag_begins_with_words_because_the_page_shows_no_more_tha
     assert tags["lineage/segment/001"].startswith('{"text": "fresh, world size 2"')
     assert tags["lineage/drift/001"].startswith('{"text": "learning_rate: 0.0003 -> 0.0001"')
     assert tags["lineage/regime/001"].startswith('{"text": "regime 1 from step 2,001: learning_rate')
-    assert tags["lineage/verdict/001"].startswith('{"text": "Broken since step 2,001')
+    assert tags["lineage/verdicts/001"].startswith('{"text": "Broken since step 2,001')
+
+
+def test_a_folder_store_which_keeps_tags_as_files_shows_everything_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    case = Case((tmp_path / "mlruns").as_uri(), tmp_path)
+    degraded = Degraded(code="LIN-L002", part="tracker", error="E: x", consequence="shown later.")
+    made = [
+        b.record(p, segment=case.segment, step=7)
+        for p in (
+            b.segment(case.segment),
+            b.drift(b.change("learning_rate", 3e-4, 1e-4)),
+            b.regime(0, 1, learning_rate=3e-4),
+            b.verdict(),
+            b.alarm(math.nan),
+            *(b.checkpoint(7, status=status) for status in ("complete", "incomplete", "incomplete")),
+            b.seal(),
+            degraded,
+        )
+    ]
+    for r in [*made, *made]:
+        case.attach().show(r, case.page)
+    tags = case.tags()
+    assert tags["lineage/status"] == "broken"
+    assert "lineage/verdicts/002" not in tags
+    assert len(case.client.get_metric_history(case.run_id, "lineage/regime")) == 1
+    assert len(case.models()) == 1
+    assert not [k for k in tags if any(other.startswith(k + "/") for other in tags)]

@@ -57,7 +57,7 @@ def test_an_older_verdict_shown_again_does_not_displace_the_newer_one(case: Case
     for made in (broken, again, holds):
         case.tracker.show(made, case.page)
     for made in (broken, again):
-        assert case.attach().show(made, case.page) == "tag lineage/verdict/001"
+        assert case.attach().show(made, case.page) == "tag lineage/verdicts/001"
         assert case.tags()["lineage/status"] == "holds"
 
 
@@ -65,7 +65,7 @@ def test_a_verdict_that_returns_after_another_is_the_current_one_again(case: Cas
     for status, since in (("broken", 2001), ("holds", None), ("broken", 2001)):
         case.show(b.verdict(status, since))  # type: ignore[arg-type]
     assert case.tags()["lineage/status"] == "broken"
-    assert "lineage/verdict/003" in case.tags()
+    assert "lineage/verdicts/003" in case.tags()
 
 
 def test_a_verdict_on_a_checkpoint_flags_its_model_and_not_the_run(case: Case) -> None:

@@ -1,0 +1,49 @@
+"""The post-mortem: one report of a ledger, as Markdown and as one self-contained HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..ledger import layout
+from ..ledger.reader import Ledger
+from . import as_markdown
+from .facts import Facts, gather
+
+__all__ = ["Facts", "gather", "html", "markdown", "write"]
+
+
+def markdown(ledger: Ledger) -> str:
+    """Return the report as Markdown. Needs nothing but the base installation."""
+    return as_markdown.render(gather(ledger))
+
+
+def html(ledger: Ledger) -> str:
+    """Return the report as one HTML file that loads nothing and runs nothing.
+
+    Raises `ImportError` where the extra `read` is not installed.
+    """
+    from . import as_html
+
+    return as_html.render(gather(ledger))
+
+
+def write(ledger: Ledger, folder: Path) -> list[Path]:
+    """Write report.md and report.html into a folder, for the owner only. Returns their paths.
+
+    report.md is there even where the HTML cannot be made. Raises `ImportError` where the extra `read` is not
+    installed, `OSError` where the folder cannot be written.
+    """
+    facts = gather(ledger)
+    layout.make_folder(folder)
+    written = [_write(folder / "report.md", as_markdown.render(facts))]
+    from . import as_html
+
+    return [*written, _write(folder / "report.html", as_html.render(facts))]
+
+
+def _write(path: Path, text: str) -> Path:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8", errors="replace")
+    temporary.chmod(layout.FILE_MODE)
+    temporary.replace(path)
+    return path

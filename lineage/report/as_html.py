@@ -1,0 +1,53 @@
+"""The report as one HTML file: it loads nothing, runs nothing, and escapes everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import page
+from .blocks import clean, plain, spans
+from .facts import Facts
+
+NEEDS = "pip install 'runlineage[read]'"
+
+
+def render(facts: Facts) -> str:
+    """Return the whole page.
+
+    Raises `ImportError`, with the command that helps, where the extra `read` is not installed.
+    """
+    try:
+        import altair  # noqa: F401 - asked for here, so that the message names what is missing
+        import jinja2
+        import markupsafe
+        import vl_convert  # noqa: F401
+    except ImportError as e:
+        raise ImportError(
+            f"the HTML report needs {e.name}, which is not installed. Install what reading needs: {NEEDS}. "
+            "The Markdown report works without it.",
+            name=e.name,
+        ) from e
+    from . import charts
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawn = {
+        name: {size: markupsafe.Markup(svg) for size, svg in sizes.items()}  # noqa: S704 - see charts.themed
+        for name, sizes in charts.draw(facts).items()
+    }
+    template = environment.get_template("report.html.j2")
+    return template.render(
+        title=clean(page.title(facts)),
+        sections=page.sections(facts),
+        spans=spans,
+        plain=plain,
+        clean=clean,
+        kind=lambda block: type(block).__name__,
+        drawn=drawn,
+        status=facts.answer.status or "not_shown",
+    )

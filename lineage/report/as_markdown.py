@@ -1,0 +1,82 @@
+"""The report as Markdown: CommonMark with tables, nothing in it is taken for HTML."""
+
+from __future__ import annotations
+
+import re
+
+from . import page
+from .blocks import Block, Bullets, Chart, Inline, Para, Pre, Section, Span, Table, clean, spans
+from .facts import Facts
+
+
+def render(facts: Facts) -> str:
+    """Return the whole report. Needs nothing but the base installation."""
+    lines = [f"# {escape(clean(page.title(facts)))}", ""]
+    for section in page.sections(facts):
+        lines += _section(section)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(section: Section) -> list[str]:
+    lines = [f"## {escape(section.title)}", ""]
+    for block in section.blocks:
+        lines += [*_block(block), ""]
+    return lines
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case Para():
+            return [line(block.text)]
+        case Bullets():
+            return [f"- {line(item)}" for item in block.items]
+        case Table():
+            return _table(block)
+        case Pre():
+            fence = "`" * max(
+                3, 1 + max((len(m) for m in re.findall("`+", "\n".join(block.lines))), default=0)
+            )
+            return [f"{escape(block.caption)}:", "", f"{fence}text", *map(clean, block.lines), fence]
+        case Chart():
+            return [f"**{escape(block.title)}** (drawn in report.html): {escape(clean(block.words))}"]
+
+
+def _table(table: Table) -> list[str]:
+    head = "| " + " | ".join(escape(h) or " " for h in table.head) + " |"
+    rows = ["| " + " | ".join(line(cell) or " " for cell in row) + " |" for row in table.rows]
+    return [line(table.caption), "", head, "|" + " --- |" * len(table.head), *rows]
+
+
+def line(inline: Inline) -> str:
+    """One line of Markdown."""
+    return "".join(map(_span, spans(inline)))
+
+
+def _span(span: Span) -> str:
+    if not span.text.strip():
+        return span.text
+    if span.style == "code":
+        return code(span.text)
+    text = escape(span.text)
+    if span.style in ("strong", "bad"):
+        inner = text.strip()
+        return text.replace(inner, f"**{inner}**", 1)
+    return text
+
+
+_SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])")
+
+
+def escape(text: str) -> str:
+    """Let a text stand as it is: no emphasis, links, table cells or HTML in it."""
+    text = _SPECIAL.sub(lambda m: "\\" + m[0], text)
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text).replace("<", "&lt;")
+    return re.sub(r"^(\s*)([#>+-]|\d+[.)])(?=\s|$)", r"\1\\\2", text) if text[:1] in "#>+-" else text
+
+
+def code(text: str) -> str:
+    """A code span that holds any text; a pipe in it is escaped, as tables ask for."""
+    text = text.replace("|", "\\|")
+    ticks = "`" * (1 + max((len(m) for m in re.findall("`+", text)), default=0))
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"

@@ -1,0 +1,320 @@
+"""Charts as SVG, drawn here and now: nothing is loaded or run when the page is read.
+
+Colours are roles, given as stand-ins and turned into CSS variables, so that one drawing serves light, dark
+and print. No meaning rests on colour alone: lines differ in their dashes, and words stand beside.
+"""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import course
+from .facts import Facts, SegmentFact
+from .series import MOST_POINTS, non_finite, thin
+
+ROLES = {
+    "#0a0001": "var(--ink)",
+    "#0a0002": "var(--line)",
+    "#0a0003": "var(--quiet)",
+    "#0a0004": "var(--bad)",
+    "#0a0005": "var(--band)",
+    "#0a0010": "var(--c0)",
+    "#0a0011": "var(--c1)",
+    "#0a0012": "var(--c2)",
+    "#0a0013": "var(--c3)",
+    "#0a0014": "var(--c4)",
+}
+INK, RULE, QUIET, BAD, BAND, *LINES = ROLES
+
+DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2])
+ABANDONED = [1, 3]
+
+MOST_LINES = 12
+POINTS_OF_A_CHART = 16_000
+MOST_MARKS = 200
+
+SIZES = {"wide": (620, 260), "narrow": (270, 220)}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart."""
+
+    name: str
+    points: Sequence[tuple[int, float]]
+    colour: str
+    dash: list[int]
+
+
+@dataclass
+class Drawing:
+    """What a chart shows."""
+
+    unit: str
+    log: bool = False
+    lines: list[Line] = field(default_factory=list)
+    bands: list[tuple[float, float, str]] = field(default_factory=list)
+    marks: list[tuple[int, str]] = field(default_factory=list)
+    """vertical rules: (step, words)"""
+
+
+def draw(facts: Facts) -> dict[str, dict[str, str]]:
+    """Draw all charts that have something to show: name -> size -> SVG element.
+
+    Raises `ImportError` where altair or vl-convert is not installed.
+    """
+    drawings = {
+        "loss": _over_segments(facts, "loss", "loss"),
+        "lr": _over_segments(facts, "lr", "learning rate"),
+    }
+    gradients = _gradients(facts)
+    if gradients is not None:
+        drawings["grad_norm"] = gradients
+    return {
+        name: {size: _svg(drawing, *SIZES[size]) for size in SIZES}
+        for name, drawing in drawings.items()
+        if drawing.lines
+    }
+
+
+def _over_segments(facts: Facts, signal: str, unit: str) -> Drawing:
+    drawing = Drawing(unit, bands=_bands(facts), marks=_restarts(facts))
+    for i, segment in enumerate(facts.segments[-MOST_LINES:]):
+        line = list(facts.curves.mean(segment.uid, signal).items())
+        if not line:
+            continue
+        cut = _cut(facts, segment)
+        kept = [p for p in line if cut is None or p[0] <= cut]
+        left = [p for p in line if cut is not None and p[0] >= cut]
+        name = f"segment {segment.number}"
+        if kept:
+            drawing.lines.append(Line(name, kept, LINES[i % len(LINES)], DASHES[i % len(DASHES)]))
+        if left:
+            drawing.lines.append(Line(f"{name}, abandoned", left, QUIET, ABANDONED))
+    return drawing
+
+
+def _cut(facts: Facts, segment: SegmentFact) -> int | None:
+    """The last step of a segment on which a later one stands, where its tail was left."""
+    left = [p.abandoned_from for p in facts.phases if p.uid == segment.uid and p.abandoned_from is not None]
+    return min(left) - 1 if left else None
+
+
+def _bands(facts: Facts) -> list[tuple[float, float, str]]:
+    """The regimes after the first on the newest branch."""
+    newest = next((t for t in facts.tips if t.newest), None)
+    path = newest.verdict.path if newest else []
+    ends = {
+        a: by.parent_step
+        for a, b in zip(path, path[1:], strict=False)
+        if (by := next((s for s in facts.segments if s.uid == b), None)) is not None
+    }
+    out = []
+    for p in facts.phases:
+        if p.uid in path and p.regime:
+            end = ends.get(p.uid)
+            last = p.last if end is None else min(p.last, end)
+            if last >= p.first:
+                out.append((p.first - 0.5, last + 0.5, f"regime {p.regime}"))
+    return out
+
+
+def _restarts(facts: Facts) -> list[tuple[int, str]]:
+    by_step: dict[int, list[int]] = {}
+    for s in facts.segments[-MOST_LINES:]:
+        if s.start != "fresh" and s.parent_step is not None:
+            by_step.setdefault(s.parent_step, []).append(s.number)
+    return [(step, f"restart: {', '.join(map(str, n))}") for step, n in sorted(by_step.items())]
+
+
+def _gradients(facts: Facts) -> Drawing | None:
+    chosen = course.focus(facts)
+    if chosen is None:
+        return None
+    uid = chosen[1]
+    drawing = Drawing("gradient norm (log)", log=True)
+    local = facts.curves.of(uid, "grad_norm_local")
+    abnormal = [r for r, v in local.items() if any(not math.isfinite(x) for x in v.values())]
+    first = [b.found.cell.rank for b in facts.bads if b.found.cell and b.found.cell.segment == uid]
+    ranks = list(dict.fromkeys([*first, *sorted(abnormal), *sorted(local)]))[: MOST_LINES // 2]
+    for i, rank in enumerate(sorted(r for r in ranks if r in local)):
+        points = sorted(local[rank].items())
+        drawing.lines.append(
+            Line(f"rank {rank}, local", points, LINES[i % len(LINES)], DASHES[1:][i % (len(DASHES) - 1)])
+        )
+    reduced = facts.curves.of(uid, "grad_norm")
+    if reduced:
+        drawing.lines.append(Line("reduced", sorted(reduced[min(reduced)].items()), INK, DASHES[0]))
+    return drawing
+
+
+def _svg(drawing: Drawing, width: int, height: int) -> str:
+    import vl_convert
+
+    chart = _chart(drawing, width, height)
+    return themed(vl_convert.vegalite_to_svg(chart.to_json()))
+
+
+def _chart(drawing: Drawing, width: int, height: int) -> Any:
+    import altair as alt
+
+    most = min(MOST_POINTS, POINTS_OF_A_CHART // max(1, len(drawing.lines)), 4 * width)
+    names = [line.name for line in drawing.lines]
+    rows = [row for line in drawing.lines for row in _rows(line, most, log=drawing.log)]
+    scale = alt.Scale(type="log") if drawing.log else alt.Scale(zero=False)
+    legend = alt.Legend(
+        title=None, orient="top", columns=2 if width < 400 else 4, symbolStrokeWidth=2, symbolSize=300
+    )
+    x = alt.X(
+        "step:Q", title="step", axis=alt.Axis(format="~s", tickCount=5 if width < 400 else 8, tickMinStep=1)
+    )
+    line = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(strokeWidth=1.6, point=False)
+        .encode(
+            x=x,
+            y=alt.Y("value:Q", title=drawing.unit, scale=scale, axis=alt.Axis(format="~g", tickCount=5)),
+            color=alt.Color(
+                "line:N",
+                legend=legend,
+                scale=alt.Scale(domain=names, range=[n.colour for n in drawing.lines]),
+            ),
+            strokeDash=alt.StrokeDash(
+                "line:N", legend=legend, scale=alt.Scale(domain=names, range=[n.dash for n in drawing.lines])
+            ),
+        )
+    )
+    layers = [*_band_layers(alt, drawing, x), line, *_mark_layers(alt, drawing, x, height)]
+    return (
+        alt.layer(*layers)
+        .properties(width=width, height=height, background="transparent")
+        .configure(font="sans-serif")
+        .configure_axis(
+            labelColor=INK,
+            titleColor=INK,
+            gridColor=RULE,
+            domainColor=QUIET,
+            tickColor=QUIET,
+            labelFontSize=11,
+            titleFontSize=11,
+            titleFontWeight="normal",
+        )
+        .configure_legend(labelColor=INK, labelFontSize=11, labelLimit=200)
+        .configure_view(stroke=RULE)
+    )
+
+
+def _rows(line: Line, most: int, *, log: bool) -> list[dict[str, Any]]:
+    """The points of a line; a step without a finite value breaks it."""
+    rows: list[dict[str, Any]] = [
+        {"step": s, "value": v, "line": line.name} for s, v in thin(line.points, most) if v > 0 or not log
+    ]
+    gaps = non_finite(line.points)[:MOST_MARKS]
+    rows += [{"step": s, "value": None, "line": line.name} for s, _ in gaps]
+    return sorted(rows, key=lambda r: r["step"])
+
+
+def _band_layers(alt: Any, drawing: Drawing, x: Any) -> list[Any]:
+    if not drawing.bands:
+        return []
+    data = alt.Data(values=[{"step": a, "end": b, "words": w} for a, b, w in drawing.bands])
+    base = alt.Chart(data).encode(x=x)
+    return [
+        base.mark_rect(color=BAND, opacity=0.25).encode(x2="end:Q"),
+        base.mark_text(align="left", dx=4, color=INK, fontSize=11).encode(text="words:N", y=alt.value(24)),
+    ]
+
+
+def _mark_layers(alt: Any, drawing: Drawing, x: Any, height: int) -> list[Any]:
+    out = []
+    if drawing.marks:
+        data = alt.Data(values=[{"step": s, "words": w} for s, w in drawing.marks])
+        base = alt.Chart(data).encode(x=x)
+        out += [
+            base.mark_rule(color=QUIET, strokeDash=[4, 3]),
+            base.mark_text(align="right", dx=-4, color=INK, fontSize=11).encode(
+                text="words:N", y=alt.value(height - 8)
+            ),
+        ]
+    unseen = {}
+    for line in drawing.lines:
+        for step, v in non_finite(line.points)[:MOST_MARKS]:
+            unseen.setdefault(step, "NaN" if math.isnan(v) else "Inf")
+    if unseen:
+        data = alt.Data(values=[{"step": s, "words": f"\u2715 {w}"} for s, w in sorted(unseen.items())[:12]])
+        every = alt.Data(values=[{"step": s} for s in sorted(unseen)[:MOST_MARKS]])
+        out += [
+            alt.Chart(every).mark_rule(color=BAD, strokeWidth=1.5).encode(x=x),
+            alt.Chart(data)
+            .mark_text(align="right", dx=-4, color=BAD, fontSize=12, fontWeight="bold")
+            .encode(x=x, text="words:N", y=alt.value(10)),
+        ]
+    return out
+
+
+_ELEMENTS = {"svg", "g", "path", "line", "rect", "text", "tspan", "defs", "clipPath"}
+_ATTRIBUTES = {
+    "class",
+    "clip-path",
+    "d",
+    "dx",
+    "dy",
+    "fill",
+    "fill-opacity",
+    "font-family",
+    "font-size",
+    "font-weight",
+    "height",
+    "id",
+    "opacity",
+    "stroke",
+    "stroke-dasharray",
+    "stroke-miterlimit",
+    "stroke-opacity",
+    "stroke-width",
+    "text-anchor",
+    "transform",
+    "viewBox",
+    "width",
+    "x",
+    "x1",
+    "x2",
+    "y",
+    "y1",
+    "y2",
+    "display",
+}
+
+
+def themed(svg: str) -> str:
+    """Keep of a drawing only shapes and text, and turn its stand-in colours into the page's own."""
+    root = ET.fromstring(svg)
+    _strip(root)
+    for name in ("width", "height"):
+        root.attrib.pop(name, None)
+    root.set("aria-hidden", "true")  # the figure around it says in words what it shows
+    return ET.tostring(root, encoding="unicode")
+
+
+def _strip(element: ET.Element) -> None:
+    element.tag = element.tag.rpartition("}")[2]
+    colours = []
+    for name in list(element.attrib):
+        value = element.attrib[name]
+        local = value.startswith("url(#") if "url(" in value else True
+        if name not in _ATTRIBUTES or not local:
+            del element.attrib[name]
+        elif name in ("fill", "stroke") and value in ROLES:
+            colours.append(f"{name}:{ROLES[value]}")
+            del element.attrib[name]
+    if colours:
+        element.set("style", ";".join(sorted(colours)))
+    for child in list(element):
+        if child.tag.rpartition("}")[2] in _ELEMENTS:
+            _strip(child)
+        else:
+            element.remove(child)

@@ -1,0 +1,70 @@
+"""The real client in a temporary home, offline or against a backend on loopback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+
+import trackers
+from trackers.wandb_ import offline_log
+
+from .builders import RUN
+from .stub_backend import StubBackend
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Everything that the client writes lies in the test's own folder; its service ends with the test."""
+    for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_ARTIFACT_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)
+    yield tmp_path
+    wandb.teardown()
+
+
+def settings(**more: Any) -> wandb.Settings:
+    return wandb.Settings(x_disable_stats=True, x_disable_meta=True, console="off", **more)
+
+
+@pytest.fixture
+def start(home: Path) -> Callable[..., Any]:
+    """Begin an offline run, or an online one where a backend's address is in the environment."""
+
+    def begin(**more: Any) -> Any:
+        extra = more.pop("settings", {})
+        return wandb.init(**{"project": "p", "mode": "offline", "settings": settings(**extra), **more})
+
+    return begin
+
+
+@pytest.fixture
+def page() -> trackers.Page:
+    return trackers.Page(RUN)
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend]:
+    """A backend on loopback, to which `start(mode="online")` talks."""
+    stub = StubBackend()
+    monkeypatch.setenv("WANDB_BASE_URL", stub.url)
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    yield stub
+    stub.close()
+
+
+def finished(run: Any) -> offline_log.OfflineRun:
+    """Finish a run and read it back from its log, whose last block is written a moment after `finish`."""
+    folder = run.settings.sync_dir
+    run.finish()
+    end = time.monotonic() + 20
+    while (log := offline_log.read_run(folder)).exit_code is None and time.monotonic() < end:
+        time.sleep(0.05)
+    assert log.exit_code is not None, f"{folder} has no end after 20 s"
+    return log
