@@ -128,6 +128,8 @@ def _requested(
         if same(a, b):
             continue
         concept = catalogue.of_key(key)
+        if concept is None and a == b:
+            continue  # both masked: a token is no training condition, and cannot be compared
         if concept is None:
             unknown.append(_change("unclassified", key, a, b))
         elif concept.noise:

@@ -56,18 +56,25 @@ def preserve(
     if not source.exists():
         raise EvidenceError(f"{source} is gone; nothing could be preserved of it")
     chosen = list(members) if members is not None else _everything(source)
-    total = sum(p.stat().st_size for p in chosen)
-    free = shutil.disk_usage(layout.make_folder(folder(ledger))).free
-    if total > free:
-        raise EvidenceError(f"{source} has {total:,} bytes, and {folder(ledger)} has room for {free:,}")
-    before = files.manifest(source, chosen)
+    if not chosen:
+        raise EvidenceError(f"{source} holds no files; nothing could be preserved of it")
+    try:
+        total = sum(p.stat().st_size for p in chosen)
+        before = files.manifest(source, chosen)
+        free = shutil.disk_usage(layout.make_folder(folder(ledger))).free
+    except OSError as e:
+        raise EvidenceError(f"{source} could not be preserved in {folder(ledger)}: {e}") from e
     target = folder(ledger) / f"{_slug(what)}-{before.root.partition(':')[2][:16]}"
     method: Literal["copy", "reflink"] = "copy"
     if not target.exists():
-        method = _copy_all(source, chosen, target, before, total, progress)
-    wrong = files.compare(target, before)
-    if wrong:
-        raise EvidenceError(f"the copy of {source} in {target} differs: {'; '.join(wrong[:3])}")
+        if total > free:
+            raise EvidenceError(f"{source} has {total:,} bytes, and {folder(ledger)} has room for {free:,}")
+        method = _copy_all(source, chosen, target, before, total, progress=progress)
+    elif wrong := files.compare(target, before):
+        raise EvidenceError(
+            f"{target} holds this evidence since earlier, and it was changed: {_some(wrong)}. "
+            "Move that folder away and preserve again."
+        )
     return schemas.Preserved(
         what=what,
         source=str(source),
@@ -81,10 +88,10 @@ def preserve(
 
 
 def _everything(source: Path) -> list[Path]:
-    """All files, sidecars too: they are part of the evidence."""
+    """All files, sidecars too: they are part of the evidence. Of a link to a file, what it leads to."""
     if source.is_file():
         return [source]
-    return sorted(p for p in source.rglob("*") if p.is_file() and not p.is_symlink())
+    return sorted(p for p in source.rglob("*") if p.is_file())
 
 
 def _copy_all(
@@ -93,12 +100,13 @@ def _copy_all(
     target: Path,
     manifest: schemas.Manifest,
     total: int,
+    *,
     progress: Callable[[int, int], None],
 ) -> Literal["copy", "reflink"]:
-    """Copy into a temporary folder beside the target, then rename: a half-made copy never has the name."""
+    """Copy into a temporary folder, verify, then rename: a half-made or a wrong copy never has the name."""
     base = source if source.is_dir() else source.parent
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
+    _remove(temporary)
     cloned, done = 0, 0
     try:
         for p in chosen:
@@ -108,12 +116,20 @@ def _copy_all(
             done += p.stat().st_size
             progress(done, total)
         (temporary / MANIFEST).write_text(manifest.model_dump_json(by_alias=True), encoding="utf-8")
+        wrong = files.compare(temporary, manifest)
+        if wrong:
+            raise EvidenceError(
+                f"the copy of {source} differs from what was read of it a moment before: {_some(wrong)}. "
+                "It is still being written, or the disk is bad; preserve again."
+            )
         _make_read_only(temporary)
         os.rename(temporary, target)
     except OSError as e:
-        _make_writable(temporary)
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         raise EvidenceError(f"{source} could not be preserved in {target}: {e}") from e
+    except BaseException:
+        _remove(temporary)
+        raise
     layout.fsync_folder(target.parent)
     return "reflink" if cloned == len(chosen) else "copy"
 
@@ -134,16 +150,31 @@ def _make_read_only(path: Path) -> None:
         p.chmod(0o400 if p.is_file() else 0o500)
 
 
-def _make_writable(path: Path) -> None:
+def _remove(path: Path) -> None:
+    """Remove a folder, read-only or not."""
     if path.exists():
-        path.chmod(0o700)
-        for p in path.rglob("*"):
+        for p in [path, *path.rglob("*")]:
             if p.is_dir():
                 p.chmod(0o700)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _some(lines: Sequence[str]) -> str:
+    more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
+    return "; ".join(lines[:3]) + more
 
 
 def _slug(what: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in what.lower()).strip("-")[:40]
+
+
+def root_of(path: Path) -> str | None:
+    """Return the root of the manifest in an evidence folder, None where there is none that can be read."""
+    try:
+        manifest = schemas.Manifest.model_validate(json.loads((path / MANIFEST).read_bytes()))
+    except (OSError, ValueError):
+        return None
+    return files.root_of(manifest.files)
 
 
 def damage(ledger: Path) -> list[Damage]:

@@ -12,7 +12,7 @@ from blake3 import blake3
 from .._rooms import schemas
 
 CHUNK = 1 << 20
-"""Bytes per read. Buffered reads, not mmap: a truncated file on NFS would raise SIGBUS in the training process."""
+"""Bytes per read. Buffered reads, not mmap: a file truncated on NFS would raise SIGBUS in the training."""
 
 SIDECAR_PATTERNS = ("lineage.json", "lineage.rank*.json", "*.lineage.json", ".lineage*.tmp")
 _DOMAIN = b"lineage-manifest-v1\n"

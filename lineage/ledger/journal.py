@@ -6,6 +6,7 @@ newline, the record waits in memory and is written before the next one; nothing 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -54,6 +55,7 @@ class Journal:
         on_trouble: called with (exception, where) once when writing begins to fail.
 
     A forked child never writes to its parent's file: `append` returns the record and leaves it at that.
+    A record that comes after `close` is not lost: it opens a new file.
     """
 
     def __init__(
@@ -76,18 +78,20 @@ class Journal:
         self._pid = os.getpid()
         self._waiting: deque[Draft] = deque()
         self._fd: int | None = None
+        self._start = 0
         self._good = 0
+        self._ragged = False
         self._troubled = False
         self.seq = -1
         self.head: str | None = None
         self.path = self._name()
-        self._written: schemas.Envelope
+        self._written: schemas.Envelope | None = None
         header = schemas.JournalHeader(place=place, previous=list(previous), set_aside=list(set_aside))
         self.append(header)
 
     def _name(self) -> Path:
-        start = time.time_ns() // 1000
-        name = f"{self.place.node}-{self.rank:05d}-{os.getpid()}-{start}.jsonl"
+        self._start = max(time.time_ns() // 1000, self._start + 1)
+        name = f"{self.place.node}-{self.rank:05d}-{os.getpid()}-{self._start}.jsonl"
         return layout.journal_folder(self.ledger) / self.segment / name
 
     def append(
@@ -115,16 +119,22 @@ class Journal:
             return self._envelope(draft, self.seq + 1, self.head)
         with self._lock:
             self._waiting.append(draft)
-            provisional = self._envelope(draft, self.seq + len(self._waiting), self.head)
-            self.flush()
-            return provisional if self._waiting else self._written
+            if self.flush() == 0 and self._written is not None:
+                return self._written
+            return self._envelope(draft, self.seq + len(self._waiting), self.head)
 
     def flush(self) -> int:
         """Write what waits; return how many records still wait."""
+        if os.getpid() != self._pid:
+            return 0
         with self._lock:
+            if self._waiting and self._fd is None and self.seq >= 0:
+                self.move_to(self.ledger)  # closed before: a closed file is not opened again
             while self._waiting:
+                draft = self._waiting[0]
                 try:
-                    self._write(self._waiting[0])
+                    if self._written is None or self._written.id != draft.id:
+                        self._write(draft)
                 except OSError as e:
                     if not self._troubled:
                         self._troubled = True
@@ -137,9 +147,12 @@ class Journal:
         if self._fd is None:
             self._open()
         assert self._fd is not None
+        if self._ragged:
+            self._cut_back()
         envelope = self._envelope(draft, self.seq + 1, self.head)
         raw = envelope.to_line()
         data = raw + b"\n"
+        self._ragged = True  # until the line is whole: an interrupt may come at any point of it
         try:
             done = 0
             while done < len(data):
@@ -147,13 +160,17 @@ class Journal:
             if self._fsync:
                 os.fdatasync(self._fd)
         except OSError:
-            os.ftruncate(self._fd, self._good)
-            os.lseek(self._fd, self._good, os.SEEK_SET)
+            self._cut_back()
             raise
-        self._good += len(data)
-        self.seq += 1
-        self.head = line_digest(raw)
-        self._written = envelope
+        good, seq, head = self._good + len(data), self.seq + 1, line_digest(raw)
+        self._good, self.seq, self.head, self._written, self._ragged = good, seq, head, envelope, False
+
+    def _cut_back(self) -> None:
+        """Cut the file back to its last newline. Where that fails too, it is tried before the next line."""
+        assert self._fd is not None
+        os.ftruncate(self._fd, self._good)
+        os.lseek(self._fd, self._good, os.SEEK_SET)
+        self._ragged = False
 
     def _envelope(self, draft: Draft, seq: int, prev: str | None) -> schemas.Envelope:
         """Put a draft in its envelope."""
@@ -175,7 +192,11 @@ class Journal:
     def _open(self) -> None:
         folder = layout.make_folder(self.path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._fd = os.open(self.path, flags, layout.FILE_MODE)
+        while self._fd is None:
+            try:
+                self._fd = os.open(self.path, flags, layout.FILE_MODE)
+            except FileExistsError:  # another's file is never touched, even where the clock stood still
+                self.path = self._name()
         if self._fsync:
             layout.fsync_folder(folder)
             layout.fsync_folder(folder.parent)
@@ -183,18 +204,23 @@ class Journal:
     def move_to(self, ledger: Path) -> None:
         """Go on in another ledger folder, from a new file whose first line is this journal's header.
 
-        For a folder that cannot be written at all. The records that wait are written there.
+        For a folder that cannot be written at all. The records that wait are written there. The header names
+        earlier files only in their own folder: elsewhere a reader would miss them and call them removed.
         """
+        if os.getpid() != self._pid:
+            return
         with self._lock:
-            if self._fd is not None:
-                os.close(self._fd)
-            self._fd, self._good, self._troubled = None, 0, False
-            if self.seq >= 0:
-                head = schemas.Head(file=self.file, seq=self.seq, digest=self.head or "")
-                header = schemas.JournalHeader(place=self.place, previous=[head])
-                self._waiting.appendleft(
-                    Draft(str(uuid7()), header, None, schemas.now(), time.monotonic(), (), None)
-                )
+            self._close_file()
+            self._good, self._troubled = 0, False
+            previous = []
+            if self.seq >= 0 and ledger == self.ledger:
+                previous = [schemas.Head(file=self.file, seq=self.seq, digest=self.head or "")]
+            if self.seq < 0:
+                self._waiting.popleft()  # the header that was due in the other folder
+            header = schemas.JournalHeader(place=self.place, previous=previous)
+            self._waiting.appendleft(
+                Draft(str(uuid7()), header, None, schemas.now(), time.monotonic(), (), None)
+            )
             self.seq, self.head, self.ledger = -1, None, ledger
             self.path = self._name()
             self.flush()
@@ -214,7 +240,11 @@ class Journal:
             return 0
         with self._lock:
             left = self.flush()
-            if self._fd is not None:
-                os.close(self._fd)
-                self._fd = None
+            self._close_file()
             return left
+
+    def _close_file(self) -> None:
+        if self._fd is not None:
+            with contextlib.suppress(OSError):  # all that was acknowledged is on the disk already
+                os.close(self._fd)
+        self._fd, self._ragged = None, False

@@ -24,8 +24,10 @@ _WRITER = re.compile(r"^(?P<node>.+)-(?P<rank>\d+)-(?P<pid>\d+)-(?P<start>\d+)$"
 
 
 def make_folder(path: Path) -> Path:
-    """Create a folder and its parents for the owner only."""
-    path.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
+    """Create a folder and its missing parents, all for the owner only. Raises `OSError`."""
+    if not path.is_dir():
+        make_folder(path.parent)  # `mkdir(parents=True)` would give the parents the umask's mode
+        path.mkdir(exist_ok=True, mode=DIRECTORY_MODE)
     return path
 
 

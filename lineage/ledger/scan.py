@@ -59,13 +59,15 @@ def read_file(path: Path, ledger: Path) -> tuple[list[schemas.Record], list[Dama
                         "LIN-J001",
                         name,
                         number,
-                        f"{len(raw)} bytes without a newline: the writer was killed inside this line, which it "
-                        "had not acknowledged. The lines before it are whole; the line is set aside.",
+                        f"{len(raw)} bytes without a newline: the writer was killed inside this line, which "
+                        "it had not acknowledged. The lines before it are whole; the line is set aside.",
                     )
                 )
                 break
             try:
                 record = schemas.read_line(raw, file=name, line=number)
+                if record.at.tzinfo is None:
+                    raise schemas.RecordError("invalid", "at: a time without its zone cannot be put in order")
             except schemas.RecordError as e:
                 damage.append(Damage(_CODE[e.kind], name, number, str(e)))
                 prev, seq = line_digest(raw), seq + 1
@@ -76,8 +78,8 @@ def read_file(path: Path, ledger: Path) -> tuple[list[schemas.Record], list[Dama
                         "LIN-J003",
                         name,
                         number,
-                        f"prev is {_short(record.prev)}, the line before has {_short(prev)}: a line before this "
-                        "one was changed, removed or put in after it was written",
+                        f"prev is {_short(record.prev)}, the line before has {_short(prev)}: a line before "
+                        "this one was changed, removed or put in after it was written",
                     )
                 )
             if record.seq != seq:

@@ -29,7 +29,7 @@ PROBES = pa.schema(
         ("at", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""One row per step and signal. signal: loss, grad_norm_local, grad_norm, lr, clip_threshold (see the glossary)."""
+"""One row per step and signal: loss, grad_norm_local, grad_norm, lr, clip_threshold (see the glossary)."""
 
 BATCHES = pa.schema(
     [
@@ -54,56 +54,91 @@ class SeriesWriter:
     def __init__(self, ledger: Path, segment: str, writer: str, table: str) -> None:
         self.path = layout.series_folder(ledger) / segment / f"{writer}.{table}.arrows"
         self._schema = TABLES[table]
-        self._sink: Any = None
-        self._stream: Any = None
+        self._fd: int | None = None
+        self._good = 0
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows as one record batch and hand it to the operating system. Raises `OSError`."""
+        """Append rows as one record batch and hand it to the operating system.
+
+        Raises `OSError`; the file is then cut back to its last whole batch, so that later rows can be read.
+        """
         if not rows:
             return
-        if self._stream is None:
+        message = pa.RecordBatch.from_pylist(list(rows), schema=self._schema).serialize().to_pybytes()
+        if self._fd is None:
             layout.make_folder(self.path.parent)
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, layout.FILE_MODE)
-            self._sink = os.fdopen(fd, "wb")
-            self._stream = pa.ipc.new_stream(self._sink, self._schema)
-        self._stream.write_batch(pa.RecordBatch.from_pylist(list(rows), schema=self._schema))
-        self._sink.flush()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._fd = os.open(self.path, flags, layout.FILE_MODE)
+        if self._good == 0:
+            self._put(self._schema.serialize().to_pybytes())
+        self._put(message)
+
+    def _put(self, message: bytes) -> None:
+        """Write one IPC message whole, or nothing of it."""
+        assert self._fd is not None
+        try:
+            done = 0
+            while done < len(message):
+                done += os.pwrite(self._fd, message[done:], self._good + done)
+        except OSError:
+            os.ftruncate(self._fd, self._good)
+            raise
+        self._good += len(message)
 
     def close(self) -> Path | None:
-        """End the stream and seal it to Parquet. Returns the sealed file, None where nothing was written."""
-        if self._stream is None:
+        """End the stream and seal it to Parquet. Returns the sealed file, None where nothing was written.
+
+        Raises `OSError` where the disk takes no Parquet file; the stream is kept then.
+        """
+        if self._fd is None:
             return None
-        self._stream.close()
-        self._sink.close()
-        self._stream = None
+        os.close(self._fd)
+        self._fd = None
         return seal(self.path)
 
 
 def seal(stream: Path) -> Path:
-    """Turn a stream file into Parquet (zstd, byte-stream-split), then drop the stream."""
+    """Turn a stream file into Parquet (zstd, byte-stream-split, checksums), then drop the stream."""
     table = read_stream(stream)
     target = stream.with_suffix(".parquet")
     temporary = target.with_name(f".{target.name}.tmp")
     floats = [f.name for f in table.schema if pa.types.is_floating(f.type)]
-    pq.write_table(
-        table,
-        temporary,
-        compression="zstd",
-        use_dictionary=[f.name for f in table.schema if pa.types.is_string(f.type)],
-        use_byte_stream_split=floats,
-    )
-    os.chmod(temporary, layout.FILE_MODE)
-    os.replace(temporary, target)
+    try:
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            use_dictionary=[f.name for f in table.schema if pa.types.is_string(f.type)],
+            use_byte_stream_split=floats,
+            write_page_checksum=True,
+        )
+        os.chmod(temporary, layout.FILE_MODE)
+        with temporary.open("rb") as f:
+            os.fsync(f.fileno())
+        os.replace(temporary, target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    layout.fsync_folder(target.parent)
     stream.unlink()
     return target
 
 
 def read_stream(path: Path) -> pa.Table:
-    """Read every whole batch of a stream; a torn tail is left out. Raises `pa.ArrowInvalid` if none can be read."""
+    """Read every whole batch of a stream; a torn tail is left out. Raises `pa.ArrowInvalid`, `OSError`."""
+    return _read_stream(path)[0]
+
+
+def _read_stream(path: Path) -> tuple[pa.Table, int]:
+    """Read a stream, and say where what could be read of it ends, in bytes."""
+    schema = TABLES.get(path.stem.rpartition(".")[2])
+    with path.open("rb") as f:
+        if schema is not None and schema.serialize().to_pybytes().startswith(f.read(1 << 13)):
+            return schema.empty_table(), path.stat().st_size  # killed before the first batch
     batches = []
     with path.open("rb") as f:
         reader = pa.ipc.open_stream(f)
-        schema = reader.schema
+        end = f.tell()
         while True:
             try:
                 batches.append(reader.read_next_batch())
@@ -111,7 +146,40 @@ def read_stream(path: Path) -> pa.Table:
                 break
             except (pa.ArrowInvalid, OSError):
                 break
-    return pa.Table.from_batches(batches, schema=schema)
+            end = f.tell()
+    return pa.Table.from_batches(batches, schema=reader.schema), end
+
+
+def fault(path: Path) -> str | None:
+    """Say what is wrong with a series file, None where nothing is. A torn tail of a stream is no fault."""
+    try:
+        if path.suffix == ".parquet":
+            pq.read_table(path, page_checksum_verification=True).validate(full=True)
+            return None
+        table, end = _read_stream(path)
+        table.validate(full=True)
+        with path.open("rb") as f:
+            f.seek(end)
+            tail = f.read()
+    except (OSError, ValueError) as e:  # pyarrow's errors are ValueErrors
+        return f"cannot be read: {e}"
+    at = tail.find(_CONTINUATION, 1)
+    while at >= 0:
+        if _is_batch(tail[at:]):
+            return f"cannot be read from byte {end:,} on, and whole batches follow: it was changed, not torn"
+        at = tail.find(_CONTINUATION, at + 1)
+    return None
+
+
+_CONTINUATION = b"\xff\xff\xff\xff"
+"""How every message of an Arrow IPC stream begins."""
+
+
+def _is_batch(data: bytes) -> bool:
+    try:
+        return bool(pa.ipc.read_message(data).type == "record batch")
+    except (OSError, ValueError, EOFError):
+        return False
 
 
 def read_one(path: Path) -> pa.Table:
@@ -132,7 +200,7 @@ def read(ledger: Path, table: str, columns: Iterable[str] | None = None) -> pa.T
     for path in files(ledger, table):
         try:
             part = read_one(path)
-        except (pa.ArrowInvalid, OSError):
+        except (ValueError, OSError):
             continue
         parts.append(part.select(list(columns)) if columns else part)
     schema = TABLES[table]

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from .._rooms import schemas
+from . import layout
 
 
 class SidecarError(ValueError):
@@ -22,14 +23,19 @@ def path_of(checkpoint: Path, rank: int = 0) -> Path:
 
 
 def write(checkpoint: Path, sidecar: schemas.Sidecar) -> Path:
-    """Write a sidecar durably: temporary file, fsync, rename."""
+    """Write a sidecar durably: temporary file, fsync, rename. Raises `OSError`, leaves nothing."""
     path = path_of(checkpoint, sidecar.rank)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as f:
-        f.write(sidecar.model_dump_json(by_alias=True))
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(temporary, path)
+    temporary = path.with_name(f".lineage.{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as f:
+            f.write(sidecar.model_dump_json(by_alias=True))
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    layout.fsync_folder(path.parent)
     return path
 
 
@@ -43,6 +49,8 @@ def read(checkpoint: Path, rank: int = 0) -> schemas.Sidecar | None:
         data = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as e:
+        raise SidecarError(f"{path} cannot be read: {e}") from None
     except ValueError as e:
         raise SidecarError(f"{path} is not JSON ({e}); the checkpoint itself is untouched") from None
     schema = data.get("schema", "") if isinstance(data, dict) else ""

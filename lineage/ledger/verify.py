@@ -1,8 +1,9 @@
 """Verifying a ledger: chains, seals, blobs, series, evidence; file, line and kind of any damage are named.
 
 What cannot be seen: a last line changed before any seal or later header names it, and a tail cut off to the
-last seal, unless an anchor outside the folder is at hand. Whoever can write both ledger and anchor can
-change both.
+last seal, unless an anchor outside the folder is at hand. Nor can a value changed inside a hot series file,
+which has no checksums, or a series file that was removed: the journal does not name them. Whoever can write
+both ledger and anchor can change both.
 """
 
 from __future__ import annotations
@@ -53,19 +54,28 @@ def verify(ledger: Path, anchors: Sequence[str] = ()) -> Verification:
         out.files += 1
         out.damage += damage
         records += found
-        known |= {(r.file, r.seq): line_digest(r.raw) for r in found}
+        known |= _digests(path, ledger) | {(r.file, r.seq): line_digest(r.raw) for r in found}
     out.records = len(records)
     out.damage += _heads(records, known)
     out.damage += _anchors(records, anchors)
     out.damage += _blobs(ledger, records)
     out.damage += _series(ledger)
-    out.damage += evidence.damage(ledger)
+    out.damage += _evidence(ledger, records)
     out.damage += _two_writers(records)
     seals = [r for r in records if r.kind == "seal"]
     out.seals = len(seals)
     out.anchored = sorted({f"{r.payload.tracker}: {r.payload.place}" for r in records if r.kind == "anchor"})
     out.notes += _notes(out, anchors)
     return out
+
+
+def _digests(path: Path, ledger: Path) -> Known:
+    """Digests of all whole lines by their place: a line that cannot be read is not taken for a gone one."""
+    name = str(path.relative_to(layout.journal_folder(ledger)))
+    try:
+        return {(name, n - 1): line_digest(raw) for n, raw, whole in scan.raw_lines(path) if whole}
+    except OSError:
+        return {}  # `scan.read_file` has named it
 
 
 def _heads(records: Iterable[schemas.Record], known: Known) -> list[scan.Damage]:
@@ -78,7 +88,7 @@ def _heads(records: Iterable[schemas.Record], known: Known) -> list[scan.Damage]
         for head in getattr(r.payload, heads):
             there = known.get((head.file, head.seq))
             if there is None:
-                text = f"line {head.seq + 1}, named by {r.file} line {r.line}, is gone: the file was cut or removed"
+                text = f"line {head.seq + 1}, which {r.file} line {r.line} names, is gone: cut or removed"
                 out.append(scan.Damage("LIN-J007", head.file, head.seq + 1, text))
             elif there != head.digest:
                 text = f"differs from the digest that {r.file} line {r.line} holds: it was changed afterwards"
@@ -110,10 +120,30 @@ def _blobs(ledger: Path, records: Iterable[schemas.Record]) -> list[scan.Damage]
         if digest and not blobs.path_of(ledger, digest).is_file():
             out.append(scan.Damage("LIN-J008", r.file, r.line, f"blob {digest} is gone"))
     for path in sorted((ledger / "blobs").glob("sha256/*/*")):
-        if not path.name.startswith(".") and hashlib.sha256(path.read_bytes()).hexdigest() != path.name:
-            out.append(
-                scan.Damage("LIN-J008", str(path.relative_to(ledger)), 0, "content differs from its name")
-            )
+        if path.name.startswith("."):
+            continue
+        name = str(path.relative_to(ledger))
+        try:
+            if hashlib.sha256(path.read_bytes()).hexdigest() != path.name:
+                out.append(scan.Damage("LIN-J008", name, 0, "content differs from its name"))
+        except OSError as e:
+            out.append(scan.Damage("LIN-J008", name, 0, f"cannot be read: {e}"))
+    return out
+
+
+def _evidence(ledger: Path, records: Iterable[schemas.Record]) -> list[scan.Damage]:
+    """Evidence must fit its manifest, and be there under the root that the journal recorded."""
+    out = evidence.damage(ledger)
+    for r in records:
+        if r.kind != "preserved":
+            continue
+        found = evidence.root_of(ledger / r.payload.location)
+        if found is None:
+            text = f"is gone, or its manifest is; {r.file} line {r.line} recorded it"
+            out.append(scan.Damage("LIN-J008", r.payload.location, 0, text))
+        elif found != r.payload.root:
+            text = f"its manifest is not the one that {r.file} line {r.line} recorded"
+            out.append(scan.Damage("LIN-J008", r.payload.location, 0, text))
     return out
 
 
@@ -121,27 +151,33 @@ def _series(ledger: Path) -> list[scan.Damage]:
     out = []
     for table in series.TABLES:
         for path in series.files(ledger, table):
-            try:
-                series.read_one(path)
-            except (OSError, ValueError) as e:  # pyarrow's errors are ValueErrors
-                out.append(scan.Damage("LIN-J010", str(path.relative_to(ledger)), 0, f"cannot be read: {e}"))
+            fault = series.fault(path)
+            if fault:
+                out.append(scan.Damage("LIN-J010", str(path.relative_to(ledger)), 0, fault))
     return out
 
 
 def _two_writers(records: Iterable[schemas.Record]) -> list[scan.Damage]:
-    """Two processes that wrote for one rank of one segment at overlapping times."""
-    spans: dict[tuple[str, int], dict[str, list[float]]] = {}
+    """Two processes that trained as one rank of one segment at overlapping times.
+
+    A tool that adds to the ledger, such as `lineage incident`, begins no segment and is not meant.
+    """
+    spans: dict[str, list[float]] = {}
+    ranks: dict[tuple[str, int], set[str]] = {}
     for r in records:
-        spans.setdefault((r.segment, r.rank), {}).setdefault(r.file, []).append(r.at.timestamp())
+        spans.setdefault(r.file, []).append(r.at.timestamp())
+        if r.kind == "segment":
+            ranks.setdefault((r.segment, r.rank), set()).add(r.file)
     out = []
-    for (segment, rank), by_file in spans.items():
-        ordered = sorted(by_file.items(), key=lambda item: min(item[1]))
-        for (first, a), (second, b) in zip(ordered, ordered[1:], strict=False):
-            if min(b) < max(a):
+    for (segment, rank), files in ranks.items():
+        first, *others = sorted(files, key=lambda f: min(spans[f]))
+        for second in others:
+            if min(spans[second]) < max(spans[first]):
                 text = (
                     f"writes for rank {rank} of segment {segment} at the same time as {first}; both are kept"
                 )
                 out.append(scan.Damage("LIN-J011", second, 1, text))
+            first = max(first, second, key=lambda f: max(spans[f]))
     return out
 
 

@@ -136,7 +136,9 @@ def _capture_config(recorder: Recorder, config: Any, tracker: trackers.Tracker |
 
     try:
         source, kind = config, None
-        if source is None and tracker is not None:
+        # an MLflow run object holds the params of its first segment: on a resume they are not what is asked for
+        stale = tracker is not None and tracker.kind == "mlflow" and recorder.parent is not None
+        if source is None and tracker is not None and not stale:
             source, kind = tracker.requested(), f"{tracker.kind}.config"
         if source is not None:
             recorder.now.config = config_.capture(source, argv=list(sys.argv), name=kind)

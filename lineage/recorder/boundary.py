@@ -116,6 +116,7 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
             drift = drift.model_copy(update={"not_shown": gaps})
         record = writer.write(drift, step=now.first_step)
         _say(drift)
+        _rolled_back(writer, ledger, parent.checkpoint)
         _effects(writer, declared, drift, now, record.id)
     if now.effective is not None:
         opened = regime_.regime(now.effective, now.first_step, previous, drift)
@@ -154,6 +155,28 @@ def judge_in_run(
     if opened is not None:
         writer.write(opened, step=step)
     write_verdict(writer)
+
+
+ROLLED_BACK = {
+    "wandb": "W&B drops rows logged with step= at or below {last:,} (it only prints a warning), so steps {first:,} to "
+    "{last:,} of this branch are missing there; log on an own step axis (define_metric) to keep them",
+    "mlflow": "MLflow keeps the abandoned branch's points: its latest values are those of step {last:,} until this "
+    "branch passes it, and both branches overlay between steps {first:,} and {last:,}",
+}
+"""What a tracker's page does after a rollback, measured; by tracker."""
+
+
+def _rolled_back(writer: Any, ledger: Ledger, checkpoint: schemas.Checkpoint) -> None:
+    """The same steps are made again: say what that does to the tracker's page."""
+    made = [
+        last
+        for segment, last in graph.build(ledger.records).last_step.items()
+        if segment != writer.ids.segment and last > checkpoint.step
+    ]
+    kind = writer.outbox.tracker.kind if writer.outbox is not None else ""
+    if made and kind in ROLLED_BACK:
+        text = ROLLED_BACK[kind].format(first=checkpoint.step + 1, last=max(made))
+        writer.write(schemas.TrackerNote(code="LIN-T001", tracker=kind, text=text))
 
 
 def _say(drift: schemas.Drift) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -416,8 +417,14 @@ class Recorder:
         w.write(self.now.effective)
         self._hyper = self._facts()
         if self.world.rank == 0:
-            declared = list(self._declared)
-            w.tasks.put(lambda: boundary.judge(w, self.parent, self.now, declared))
+            declared, parent, first = list(self._declared), self.parent, replace(self.now)
+
+            def judge() -> None:
+                # code and environment come from threads that may still run now; the live values must not move on
+                first.code, first.environment = self.now.code, self.now.environment
+                boundary.judge(w, parent, first, declared)
+
+            w.tasks.put(judge)
 
     def _facts(self) -> Any:
         held = (

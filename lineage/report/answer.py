@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Answer:
     """where the last good checkpoint lies"""
     to_do: str
     command: str
+    then: str = ""
 
 
 def answer(
@@ -68,9 +70,9 @@ def answer(
     good = "none is recorded on this branch before that"
     if node is not None:
         good = (
-            f"step {node.checkpoint.step:,} of segment {graph.number(node.segment)} ({words.short(node.uid)})"
+            f"step {node.checkpoint.step:,} of {words.segment(graph, node.segment)} ({words.short(node.uid)})"
         )
-    to_do, command = _next(ledger, tip, bads, node, preserved=preserved)
+    to_do, command, then = _next(ledger, tip, bads, node, preserved=preserved)
     return Answer(
         status=tip.verdict.status,
         flagged=trackers.headline(tip.verdict),
@@ -80,6 +82,7 @@ def answer(
         path=node.checkpoint.path if node else None,
         to_do=to_do,
         command=command,
+        then=then,
     )
 
 
@@ -95,7 +98,7 @@ def _because(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> st
     }
     steps = sorted({s for s, _ in links})
     for step in steps[:3]:
-        texts = [k.text for (s, _), k in sorted(links.items()) if s == step]
+        texts = [_brief(k.text) for (s, _), k in sorted(links.items()) if s == step]
         undeclared = sum(not k.declared for (s, _), k in links.items() if s == step)
         many = ", confounded: no effect can be traced to one of them" if len(texts) > 1 else ""
         word = "restart" if graph.segments[tip.uid].start != "fresh" else "step"
@@ -117,6 +120,11 @@ def _because(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> st
     if not bads:
         parts.append("No abnormal loss or gradient norm is on record")
     return ". ".join(parts)
+
+
+def _brief(text: str) -> str:
+    """A change without what stands in brackets: the tables below say the rest."""
+    return re.sub(r" \([^()]*\)", "", text)
 
 
 def _claims(tip: Tip) -> str:
@@ -144,27 +152,27 @@ def _last_good(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> 
 
 def _next(
     ledger: str, tip: Tip, bads: Mapping[str, schemas.FirstBad], node: Node | None, *, preserved: bool
-) -> tuple[str, str]:
+) -> tuple[str, str, str]:
     quoted = shlex.quote(ledger)
     status = tip.verdict.status
     where = f"resume from step {node.checkpoint.step:,} with everything restored" if node else "start again"
     back = f"do not use the broken claims; to have them back, {where}"
     if bads and not preserved:
-        then = f". Then: {back}" if status == "broken" else ""
         return (
-            f"Keep the evidence before any further restart, and before checkpoints rotate away{then}",
+            "Keep the evidence before any further restart, and before checkpoints rotate away",
             f"lineage incident preserve {quoted}",
+            f"Then {back}" if status == "broken" else "",
         )
     if status == "broken":
         return (
-            f"{back[:1].upper()}{back[1:]}; to keep this branch, report it as a regime of its own. "
-            "What changed, value by value",
+            "See what changed, value by value",
             f"lineage diff {quoted}",
+            f"Then {back}; to keep this branch, report it as a regime of its own",
         )
     if status == "not_shown":
         shows = sorted({c.show for c in tip.verdict.claims if c.show})
-        more = f"; the line that would show it: {shows[0]}" if shows else ""
-        return f"Do not rely on the claims that are not shown{more}", f"lineage verdict {quoted}"
+        line = f"The line that would show it: {shows[0]}" if shows else ""
+        return "Do not rely on the claims that are not shown", f"lineage verdict {quoted}", line
     if status == "caveat":
-        return "Name the caveats wherever results are used", f"lineage verdict {quoted}"
-    return "Nothing needs doing. To check that the ledger itself is whole", f"lineage verify {quoted}"
+        return "Name the caveats wherever results are used", f"lineage verdict {quoted}", ""
+    return "Nothing needs doing. To check that the ledger itself is whole", f"lineage verify {quoted}", ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import page
-from .blocks import clean, plain, spans
+from .blocks import Inline, clean, plain, spans
 from .facts import Facts
 
 NEEDS = "pip install 'runlineage[read]'"
@@ -37,7 +37,7 @@ def render(facts: Facts) -> str:
         lstrip_blocks=True,
     )
     drawn = {
-        name: {size: markupsafe.Markup(svg) for size, svg in sizes.items()}  # noqa: S704 - see charts.themed
+        name: {size: markupsafe.Markup(svg) for size, svg in sizes.items()}  # safe: charts.themed
         for name, sizes in charts.draw(facts).items()
     }
     template = environment.get_template("report.html.j2")
@@ -48,6 +48,12 @@ def render(facts: Facts) -> str:
         plain=plain,
         clean=clean,
         kind=lambda block: type(block).__name__,
+        long=long,
         drawn=drawn,
         status=facts.answer.status or "not_shown",
     )
+
+
+def long(inline: Inline) -> bool:
+    """Tell whether a cell holds a word (a path, a digest) that must break somewhere to fit."""
+    return any(len(word) > 28 for word in plain(inline).split())

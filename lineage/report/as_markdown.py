@@ -71,7 +71,8 @@ def escape(text: str) -> str:
     """Let a text stand as it is: no emphasis, links, table cells or HTML in it."""
     text = _SPECIAL.sub(lambda m: "\\" + m[0], text)
     text = re.sub(r"&(?=#?\w+;)", "&amp;", text).replace("<", "&lt;")
-    return re.sub(r"^(\s*)([#>+-]|\d+[.)])(?=\s|$)", r"\1\\\2", text) if text[:1] in "#>+-" else text
+    text = re.sub(r"^(\s*)([#>+-])(?=[#\s]|$)", r"\1\\\2", text)
+    return re.sub(r"^(\s*\d+)([.)])(?=\s|$)", r"\1\\\2", text)
 
 
 def code(text: str) -> str:

@@ -6,6 +6,7 @@ and print. No meaning rests on colour alone: lines differ in their dashes, and w
 
 from __future__ import annotations
 
+import itertools
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ ROLES = {
 }
 INK, RULE, QUIET, BAD, BAND, *LINES = ROLES
 
-DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 2])
+SOLID = [1, 0]
+DASHES = ([7, 3], [2, 2], [9, 3, 2, 3], [4, 2])
 ABANDONED = [1, 3]
 
 MOST_LINES = 12
@@ -82,7 +84,9 @@ def draw(facts: Facts) -> dict[str, dict[str, str]]:
 
 
 def _over_segments(facts: Facts, signal: str, unit: str) -> Drawing:
+    """One line per segment: solid on the newest branch, dashed on others, grey dots where abandoned."""
     drawing = Drawing(unit, bands=_bands(facts), marks=_restarts(facts))
+    path = _path(facts)
     for i, segment in enumerate(facts.segments[-MOST_LINES:]):
         line = list(facts.curves.mean(segment.uid, signal).items())
         if not line:
@@ -92,7 +96,8 @@ def _over_segments(facts: Facts, signal: str, unit: str) -> Drawing:
         left = [p for p in line if cut is not None and p[0] >= cut]
         name = f"segment {segment.number}"
         if kept:
-            drawing.lines.append(Line(name, kept, LINES[i % len(LINES)], DASHES[i % len(DASHES)]))
+            dash = SOLID if segment.uid in path else DASHES[i % len(DASHES)]
+            drawing.lines.append(Line(name, kept, LINES[i % len(LINES)], dash))
         if left:
             drawing.lines.append(Line(f"{name}, abandoned", left, QUIET, ABANDONED))
     return drawing
@@ -106,11 +111,10 @@ def _cut(facts: Facts, segment: SegmentFact) -> int | None:
 
 def _bands(facts: Facts) -> list[tuple[float, float, str]]:
     """The regimes after the first on the newest branch."""
-    newest = next((t for t in facts.tips if t.newest), None)
-    path = newest.verdict.path if newest else []
+    path = _path(facts)
     ends = {
         a: by.parent_step
-        for a, b in zip(path, path[1:], strict=False)
+        for a, b in itertools.pairwise(path)
         if (by := next((s for s in facts.segments if s.uid == b), None)) is not None
     }
     out = []
@@ -123,12 +127,18 @@ def _bands(facts: Facts) -> list[tuple[float, float, str]]:
     return out
 
 
+def _path(facts: Facts) -> list[str]:
+    """The segments of the newest branch, oldest first."""
+    newest = next((t for t in facts.tips if t.newest), None)
+    return list(newest.verdict.path) if newest else []
+
+
 def _restarts(facts: Facts) -> list[tuple[int, str]]:
     by_step: dict[int, list[int]] = {}
     for s in facts.segments[-MOST_LINES:]:
         if s.start != "fresh" and s.parent_step is not None:
             by_step.setdefault(s.parent_step, []).append(s.number)
-    return [(step, f"restart: {', '.join(map(str, n))}") for step, n in sorted(by_step.items())]
+    return [(step, f"restart: segment {', '.join(map(str, n))}") for step, n in sorted(by_step.items())]
 
 
 def _gradients(facts: Facts) -> Drawing | None:
@@ -144,11 +154,11 @@ def _gradients(facts: Facts) -> Drawing | None:
     for i, rank in enumerate(sorted(r for r in ranks if r in local)):
         points = sorted(local[rank].items())
         drawing.lines.append(
-            Line(f"rank {rank}, local", points, LINES[i % len(LINES)], DASHES[1:][i % (len(DASHES) - 1)])
+            Line(f"rank {rank}, local", points, LINES[i % len(LINES)], DASHES[i % len(DASHES)])
         )
     reduced = facts.curves.of(uid, "grad_norm")
     if reduced:
-        drawing.lines.append(Line("reduced", sorted(reduced[min(reduced)].items()), INK, DASHES[0]))
+        drawing.lines.append(Line("reduced", sorted(reduced[min(reduced)].items()), INK, SOLID))
     return drawing
 
 
@@ -240,7 +250,7 @@ def _mark_layers(alt: Any, drawing: Drawing, x: Any, height: int) -> list[Any]:
                 text="words:N", y=alt.value(height - 8)
             ),
         ]
-    unseen = {}
+    unseen: dict[int, str] = {}
     for line in drawing.lines:
         for step, v in non_finite(line.points)[:MOST_MARKS]:
             unseen.setdefault(step, "NaN" if math.isnan(v) else "Inf")

@@ -82,12 +82,10 @@ def _phases(facts: Facts) -> Section:
             [
                 f"{p.segment} / {'?' if p.regime is None else p.regime}",
                 steps,
-                p.samples,
-                p.tokens,
+                f"{p.samples} samples; {p.tokens} tokens",
                 p.data_mix,
                 p.learning_rate,
-                p.batch,
-                p.clip,
+                f"{p.batch}; clip {p.clip}",
                 "; ".join(p.mitigations) or "none with evidence",
                 p.hardware,
             ]
@@ -95,12 +93,10 @@ def _phases(facts: Facts) -> Section:
     head = (
         "Segment / regime",
         "Steps",
-        "Consumed samples",
-        "Consumed tokens",
+        "Consumed",
         "Data mix",
         "Learning rate",
-        "Global batch",
-        "Gradient clip",
+        "Global batch and gradient clip",
         "Mitigations in effect",
         "Hardware",
     )
@@ -210,7 +206,7 @@ def _checkpoints(facts: Facts) -> Section:
             c.status if c.status == "complete" else Span(c.status, "warn"),
             Span(", ".join(c.marks), "bad" if "first bad" in c.marks or "quarantined" in c.marks else "plain")
             if c.marks
-            else "-",
+            else "none",
             Span(words.digest(c.checkpoint.manifest.root if c.checkpoint.manifest else None), "code"),
             words.short(c.checkpoint.uid),
             Span(c.checkpoint.path or "-", "code"),

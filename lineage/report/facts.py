@@ -241,7 +241,7 @@ def _segment(records: Sequence[schemas.Record], graph: Graph, curves: Curves, ui
     node = graph.nodes.get(info.parent_checkpoint or "")
     if node is not None:
         parent = (
-            f"step {node.checkpoint.step:,} of segment {graph.number(node.segment)} ({words.short(node.uid)})"
+            f"step {node.checkpoint.step:,} of {words.segment(graph, node.segment)} ({words.short(node.uid)})"
         )
     elif info.parent_checkpoint is not None:
         parent = f"{words.short(info.parent_checkpoint)}, which this ledger does not hold"
@@ -269,7 +269,7 @@ def _segment(records: Sequence[schemas.Record], graph: Graph, curves: Curves, ui
         state=_state(graph, uid, list(graph.segments)),
         ranks=tuple(sorted({r.rank for r in records if r.segment == uid and r.kind == "segment"})),
         world_size=info.world_size,
-        parent_segment=graph.number(node.segment) if node else None,
+        parent_segment=graph.number(node.segment) if node and node.segment in graph.segments else None,
         parent_step=node.checkpoint.step if node else info.parent_step,
     )
 
@@ -282,7 +282,7 @@ def _checkpoint(graph: Graph, node: graph_.Node) -> CheckpointFact:
         status += f": {', '.join(node.checkpoint.missing)} missing"
     known = node.segment in graph.segments
     number = graph.number(node.segment) if known else 0
-    branch = "abandoned" if left else f"segment {number}" if known else "segment unknown"
+    branch = words.segment(graph, node.segment) + (", abandoned" if left else "")
     return CheckpointFact(
         checkpoint=node.checkpoint,
         segment=number,

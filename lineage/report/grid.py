@@ -52,8 +52,8 @@ def grid(bad: schemas.FirstBad, found: Sequence[schemas.Cell], curves: Curves) -
         for rank, values in curves.of(cell.segment, signal).items()
         for step in values
     }
-    last = max([s for _, s in recorded] + [cell.step])
-    steps = [s for s in steps if s <= last]
+    known = [cell.step, *(s for _, s in recorded)]
+    steps = [s for s in steps if min(known) <= s <= max(known)]
     every = sorted({r for r, _ in recorded} | {c.rank for c in here})
     shown = _shown(every, cell, here, steps)
     rows = [(rank, [_square(rank, step, bad, here, recorded) for step in steps]) for rank in shown]

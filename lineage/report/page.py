@@ -60,7 +60,12 @@ def _answer(facts: Facts) -> Section:
         [Span("Why: ", "strong"), a.because, "."],
         [Span("Other claims: ", "strong"), a.claims, "."],
         [Span("Last good checkpoint: ", "strong"), *good, "."],
-        [Span("Do next: ", "strong"), f"{a.to_do}: ", Span(a.command, "code")],
+        [
+            Span("Do next: ", "strong"),
+            f"{a.to_do}: ",
+            Span(a.command, "code"),
+            f". {a.then}." if a.then else ".",
+        ],
     ]
     blocks.append(Bullets(lines))
     return Section("answer", "The answer", blocks)

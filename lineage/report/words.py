@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from .._rooms import schemas
+from ..judge.graph import Graph
 
 LONGEST = 300
 """Characters of one value in a table; the whole stands in the ledger."""
@@ -68,6 +69,11 @@ def digest(text: str | None) -> str:
 def short(uid: str | None) -> str:
     """The end of a uid, which tells uids of one run apart."""
     return "-" if uid is None else uid[-8:]
+
+
+def segment(graph: Graph, uid: str) -> str:
+    """A segment by its number; one whose own record is lost has none."""
+    return f"segment {graph.number(uid)}" if uid in graph.segments else "a segment whose record is lost"
 
 
 def plural(n: int, word: str) -> str:

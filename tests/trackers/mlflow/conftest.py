@@ -15,6 +15,9 @@ from trackers.mlflow_ import MlflowTracker
 from . import builders
 from .servers import Faulty, Server
 
+MODELS = hasattr(MlflowClient, "create_logged_model")
+needs_models = pytest.mark.skipif(not MODELS, reason="LoggedModels came with MLflow 3.0")
+
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -68,7 +71,12 @@ class Case:
         return Path(self.client.download_artifacts(self.run_id, path, str(self._tmp))).read_text()
 
     def models(self) -> list[object]:
-        return list(self.client.search_logged_models([self.experiment]))
+        return list(self.client.search_logged_models([self.experiment])) if MODELS else []
+
+    def outputs(self) -> list[tuple[str, int]]:
+        """The LoggedModels that the run wrote, with their steps."""
+        outputs = getattr(self.client.get_run(self.run_id), "outputs", None)
+        return [(m.model_id, m.step) for m in outputs.model_outputs] if outputs else []
 
 
 @pytest.fixture(params=["server", "sqlite"])

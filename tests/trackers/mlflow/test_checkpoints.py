@@ -10,18 +10,15 @@ from schemas import CheckpointMark
 from trackers import TrackerUnavailable
 
 from . import builders as b
-from .conftest import Case
+from .conftest import Case, needs_models
 from .servers import Faulty
-
-
-def outputs(case: Case) -> list[tuple[str, int]]:
-    return [(m.model_id, m.step) for m in case.client.get_run(case.run_id).outputs.model_outputs]
 
 
 def inputs(case: Case) -> list[str]:
     return [m.model_id for m in case.client.get_run(case.run_id).inputs.model_inputs]
 
 
+@needs_models
 def test_a_complete_checkpoint_is_a_ready_logged_model_without_weights_and_a_pending_one_is_not_yet(
     case: Case,
 ) -> None:
@@ -37,11 +34,12 @@ def test_a_complete_checkpoint_is_a_ready_logged_model_without_weights_and_a_pen
     assert m.tags["lineage/parents"] == made.parents[0]
     assert m.params["samples"] == "128000"
     assert m.params["path"] == "/ckpt/step-2000"
-    assert outputs(case) == [(m.model_id, 2000)]
+    assert case.outputs() == [(m.model_id, 2000)]
     found = case.client.search_logged_models([case.experiment], f"tags.`lineage/uid` = '{made.uid}'")
     assert [f.model_id for f in found] == [m.model_id]
 
 
+@needs_models
 def test_a_resumed_run_has_the_model_of_another_run_of_the_experiment_as_its_input(
     case: Case, tmp_path: Path
 ) -> None:
@@ -60,6 +58,7 @@ def test_a_resumed_run_has_the_model_of_another_run_of_the_experiment_as_its_inp
     assert tag["parent_model"] == model.model_id
 
 
+@needs_models
 def test_a_run_resumed_under_its_own_id_names_its_model_and_keeps_it_as_an_output_with_its_step(
     case: Case,
 ) -> None:
@@ -69,9 +68,10 @@ def test_a_run_resumed_under_its_own_id_names_its_model_and_keeps_it_as_an_outpu
     case.show(b.segment(resumed, parent=parent.uid, parent_step=2000), segment=resumed)
     model: Any = case.models()[0]
     assert json.loads(case.tags()["lineage/segment/002"])["parent_model"] == model.model_id
-    assert (outputs(case), inputs(case)) == ([(model.model_id, 2000)], [])
+    assert (case.outputs(), inputs(case)) == ([(model.model_id, 2000)], [])
 
 
+@needs_models
 def test_a_parent_that_the_tracker_does_not_know_is_named_and_no_edge_is_invented(case: Case) -> None:
     parent = b.uid()
     case.show(b.segment(case.segment, parent=parent))
@@ -79,6 +79,7 @@ def test_a_parent_that_the_tracker_does_not_know_is_named_and_no_edge_is_invente
     assert json.loads(case.tags()["lineage/segment/001"])["parent_checkpoint"] == parent
 
 
+@needs_models
 def test_a_merged_state_names_both_parents_and_takes_the_foreign_one_as_input(case: Case) -> None:
     first = b.checkpoint(100)
     case.show(first)
@@ -93,6 +94,7 @@ def test_a_merged_state_names_both_parents_and_takes_the_foreign_one_as_input(ca
     assert inputs(other) == [ids["ckpt-step-100"]]
 
 
+@needs_models
 def test_a_later_mark_stands_on_the_model(case: Case) -> None:
     made = b.checkpoint(100)
     case.show(made)
@@ -120,6 +122,7 @@ def test_an_mlflow_without_logged_models_gets_tags_instead(served: Case, faulty:
     assert served.models() == []
 
 
+@needs_models
 @pytest.mark.parametrize(
     ("where", "expected"),
     [("logged-models", 4), ("runs/outputs", 2)],  # the second finds the edge and asks no more
@@ -140,5 +143,5 @@ def test_an_answer_that_gets_lost_halfway_leaves_one_model_and_one_edge(
             continue
     assert tries == expected
     assert [m.name for m in served.models()] == ["ckpt-step-100"]  # type: ignore[attr-defined]
-    assert len(outputs(served)) == 1
+    assert len(served.outputs()) == 1
     assert str(served.models()[0].status) == "READY"  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from trackers import headline
 from trackers.mlflow_.note import BEGIN, END, NOTE_LIMIT, NOTE_TAG, with_block
 
 from . import builders as b
-from .conftest import Case
+from .conftest import Case, needs_models
 
 WORDS = "# My run\n\nLR from the sweep | *do not touch*\n\ttrailing  \n"
 
@@ -68,6 +68,7 @@ def test_a_verdict_that_returns_after_another_is_the_current_one_again(case: Cas
     assert "lineage/verdicts/003" in case.tags()
 
 
+@needs_models
 def test_a_verdict_on_a_checkpoint_flags_its_model_and_not_the_run(case: Case) -> None:
     made = b.checkpoint(100)
     case.show(made)

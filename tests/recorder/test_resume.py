@@ -1,0 +1,237 @@
+"""Resumes: what was restored, what changed, and what cannot be told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import schemas
+
+from .loop import Loop, Plain, attach, only, parent_run, sidecar
+
+
+def resumed(
+    root: Path, loop: Loop, ck: Path | None, steps: int = 8, **options: object
+) -> list[schemas.Record]:
+    """Run a resumed segment and return its records."""
+    with attach(loop, root, resumed_from=ck, **options) as rec:
+        loop.run(rec, steps)
+    ledger = only(root)
+    return [r for r in ledger.records if r.segment == ledger.segments[-1].uid]
+
+
+def one(records: list[schemas.Record], kind: str) -> schemas.Record:
+    """The last record of a kind."""
+    return [r for r in records if r.kind == kind][-1]
+
+
+def changed(records: list[schemas.Record]) -> set[str]:
+    """Concepts in the drift record."""
+    return {c.concept for c in one(records, "drift").payload.changes}
+
+
+CONFIG = {"lr": 0.1, "clip": 1.0}
+
+
+def test_a_faithful_resume_has_no_drift_and_holds(tmp_path: Path) -> None:
+    """Everything restored: the same run, the same regime, no change."""
+    ck = tmp_path / "ck"
+    parent_run(tmp_path / "runs", ck)
+    found = resumed(tmp_path / "runs", Loop().load(ck), ck, config=CONFIG)
+    assert changed(found) == set()
+    assert {c.status for c in one(found, "restore").payload.components} == {"restored"}
+    assert not [r for r in found if r.kind == "regime"]
+    assert one(found, "verdict").payload.status == "holds"
+    assert one(found, "segment").payload.parent_checkpoint == sidecar(ck)["checkpoint"]["uid"]
+
+
+def test_the_usual_habits_are_all_found(tmp_path: Path) -> None:
+    """Learning rate, clip, optimizer, data: four changes, confounded, a new regime."""
+    ck = tmp_path / "ck"
+    parent_run(tmp_path / "runs", ck)
+    loop = Loop(clip=0.3).load(ck, optimizer=False, skip=3)
+    loop.scheduler.base_lrs = [0.01]
+    found = resumed(tmp_path / "runs", loop, ck, config={"lr": 0.01, "clip": 0.3})
+    assert changed(found) == {"learning_rate", "grad_clip", "optimizer_state", "batch_skip"}
+    assert one(found, "drift").payload.confounded
+    assert one(found, "regime").payload.index == 1
+    assert one(found, "verdict").payload.status == "broken"
+
+
+def test_a_new_learning_rate_that_the_checkpoint_overrides_is_not_in_effect(tmp_path: Path) -> None:
+    """The config says 0.01; optimizer and scheduler took 0.1 from the checkpoint."""
+    ck = tmp_path / "ck"
+    parent_run(tmp_path / "runs", ck)
+    found = resumed(tmp_path / "runs", Loop(lr=0.01).load(ck), ck, config={"lr": 0.01, "clip": 1.0})
+    change = one(found, "drift").payload.changes[0]
+    assert change.concept == "learning_rate"
+    assert change.requested_after.plain() == 0.01
+    assert change.effective_after.plain() == 0.1
+    assert "not in effect" in change.text
+
+
+def test_random_numbers_that_were_not_restored_break_bitwise_reproduction_only(tmp_path: Path) -> None:
+    """Dropout draws other numbers; the distribution is the same."""
+    ck = tmp_path / "ck"
+    parent_run(tmp_path / "runs", ck)
+    found = resumed(tmp_path / "runs", Loop(seed=7).load(ck, rng=False), ck, config=CONFIG)
+    status = {c.claim: c.status for c in one(found, "verdict").payload.claims}
+    assert "rng" in changed(found)
+    assert status["bitwise"] == "broken"
+    assert status["loss_curve"] == "caveat"
+
+
+def test_skipped_batches_of_a_plain_loader_are_found_by_their_fingerprints(tmp_path: Path) -> None:
+    """The first batch after the resume is one that the other branch had two steps later."""
+    ck, root = tmp_path / "ck", tmp_path / "runs"
+    loop = Loop(loader=Plain())
+    with attach(loop, root, config=CONFIG) as rec:
+        loop.run(rec, 5)
+        rec.checkpoint(loop.save(ck), step=5)
+        loop.run(rec, 9)
+    found = resumed(root, Loop(loader=Plain()).load(ck, skip=2), ck, config=CONFIG)
+    drift = one(found, "drift").payload
+    assert "batch_skip" in changed(found)
+    assert any("the one that step 8 had" in c.text and "2 skipped" in c.text for c in drift.changes)
+
+
+def test_the_same_batch_of_a_plain_loader_shows_its_position(tmp_path: Path) -> None:
+    """The batch of step 6 is the batch that step 6 had before: the position is shown by content."""
+    ck, root = tmp_path / "ck", tmp_path / "runs"
+    loop = Loop(loader=Plain())
+    with attach(loop, root, config=CONFIG) as rec:
+        loop.run(rec, 5)
+        rec.checkpoint(loop.save(ck), step=5)
+        loop.run(rec, 7)
+    found = resumed(root, Loop(loader=Plain()).load(ck), ck, config=CONFIG)
+    assert "loader_position" not in one(found, "drift").payload.not_shown
+    assert changed(found) == set()
+
+
+def test_a_plain_loader_without_a_second_branch_is_not_shown(tmp_path: Path) -> None:
+    """Nothing to compare the batch with: not shown, never fine."""
+    ck, root = tmp_path / "ck", tmp_path / "runs"
+    parent_run(root, ck, loader=Plain())
+    found = resumed(root, Loop(loader=Plain()).load(ck), ck, config=CONFIG)
+    assert "loader_position" in one(found, "drift").payload.not_shown
+    assert one(found, "verdict").payload.status == "not_shown"
+
+
+def test_a_checkpoint_without_a_sidecar_is_said_and_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LIN-C001, no claim holds, and the loop runs to its end."""
+    ck = Loop().save(tmp_path / "ck")
+    found = resumed(tmp_path / "runs", Loop().load(ck), ck, config=CONFIG)
+    assert "LIN-C001" in caplog.text
+    assert one(found, "tracker_note").payload.code == "LIN-C001"
+    assert one(found, "segment_end").payload.last_step == 8
+    assert one(found, "verdict").payload.status == "not_shown"
+
+
+@pytest.mark.parametrize(
+    "damage", ["{not json", '{"schema": "lineage/sidecar/9-0-0"}', '{"schema": "lineage/sidecar/1-0-0"}', ""]
+)
+def test_a_damaged_or_unknown_sidecar_is_said_and_training_goes_on(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file is named, nothing raises, the checkpoint is untouched."""
+    ck = tmp_path / "ck"
+    parent_run(tmp_path / "runs", ck)
+    (ck / "lineage.json").write_text(damage)
+    loop = Loop().load(ck)
+    with attach(loop, tmp_path / "other", resumed_from=ck) as rec:
+        assert len(loop.run(rec, 8)) == 3
+    assert "lineage.json" in caplog.text
+    assert (ck / "lineage.json").read_text() == damage
+
+
+def test_a_resume_that_names_no_checkpoint_is_recognised_by_its_weights(tmp_path: Path) -> None:
+    """The live weights equal the digests of exactly one checkpoint of this run."""
+    ck = tmp_path / "ck"
+    run = parent_run(tmp_path / "runs", ck).run
+    loop = Loop().load(ck)
+    found = resumed(tmp_path / "runs", loop, None, config=CONFIG, run_id=run)
+    segment = one(found, "segment").payload
+    assert (segment.start, segment.parent_evidence) == ("resume", "content")
+    assert segment.parent_checkpoint == sidecar(ck)["checkpoint"]["uid"]
+    assert changed(found) == set()
+
+
+def test_a_resume_from_nothing_known_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Step 6 is the first step seen, and no checkpoint explains it."""
+    ck = Loop().save(tmp_path / "ck")
+    loop = Loop().load(ck)
+    loop.done = 5
+    with attach(loop, tmp_path / "runs") as rec:
+        loop.run(rec, 7)
+    ledger = only(tmp_path / "runs")
+    assert ledger.last("segment").payload.start == "unknown"
+    assert "LIN-C007" in caplog.text
+    assert ledger.last("verdict").payload.status == "not_shown"
+
+
+def test_the_late_verb_finds_the_parents_ledger(tmp_path: Path) -> None:
+    """attach, load, resumed_from: the run id comes from the checkpoint, since no record was due before."""
+    ck = tmp_path / "ck"
+    parent_run(tmp_path / "runs", ck)
+    loop = Loop()
+    with attach(loop, tmp_path / "runs", config=CONFIG) as rec:
+        loop.load(ck)
+        rec.resumed_from(ck)
+        loop.run(rec, 8)
+    ledger = only(tmp_path / "runs")
+    assert len(ledger.segments) == 2
+    assert ledger.last("drift").payload.changes == []
+
+
+def test_a_fork_is_a_run_of_its_own_that_names_its_parent(tmp_path: Path) -> None:
+    """fork=True: another lineage run id, the same parent checkpoint."""
+    ck = tmp_path / "ck"
+    run = parent_run(tmp_path / "runs", ck).run
+    loop = Loop().load(ck)
+    with attach(loop, tmp_path / "forks", resumed_from=ck, fork=True) as rec:
+        loop.run(rec, 7)
+    ledger = only(tmp_path / "forks")
+    assert ledger.run != run
+    assert ledger.last("run").payload.fork_of == run
+    assert ledger.last("segment").payload.start == "fork"
+
+
+def test_a_resume_from_a_bad_checkpoint_is_said_loudly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A checkpoint after the first bad step is marked; resuming from it is an audit finding."""
+    root, ck = tmp_path / "runs", tmp_path / "bad"
+    loop = Loop()
+    with attach(loop, root) as rec:
+        loop.run(rec, 10, spoil=9)
+        rec.checkpoint(loop.save(ck), step=10)
+    found = resumed(root, Loop().load(ck), ck, steps=11)
+    assert "LIN-C006" in caplog.text
+    assert any(r.kind == "tracker_note" and r.payload.code == "LIN-C006" for r in found)
+
+
+def test_the_sidecar_alone_walks_the_lineage(tmp_path: Path) -> None:
+    """Ancestors, parent and live digests stand in the checkpoint folder itself."""
+    root = tmp_path / "runs"
+    loop = Loop()
+    with attach(loop, root) as rec:
+        for step in (3, 6, 9):
+            loop.run(rec, step)
+            rec.checkpoint(loop.save(tmp_path / f"ck{step}"), step=step)
+    uids = [sidecar(tmp_path / f"ck{s}")["checkpoint"]["uid"] for s in (3, 6, 9)]
+    last = sidecar(tmp_path / "ck9")
+    assert last["ancestors"] == [uids[1], uids[0]]
+    assert last["checkpoint"]["samples"] == 9 * 4
+    assert {c["component"] for c in last["checkpoint"]["live"]} >= {
+        "weights",
+        "optimizer_state",
+        "rng",
+        "loader_position",
+    }
+    assert json.dumps(last)
