@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,19 +55,30 @@ class Strike:
             return {**batch, "labels": labels}
         return batch
 
-    def before_forward(self, step: int) -> None:
-        """Flip the top exponent bit of one weight, as a faulty memory cell would."""
-        if self._now(step) and self._fault.kind == "bit_flip":
-            weights = [p for p in self._model.parameters() if p.dim() > 1]
-            flat = weights[-1].detach().view(-1).view(torch.int32)
-            at = int(torch.randint(0, flat.numel(), (1,), generator=self._random))
-            flat[at] ^= 1 << 30
-
     def before_backward(self, step: int) -> Any:
         """Spoil one parameter's local gradient; returns the hook's handle, to be removed after the step."""
-        if not self._now(step) or self._fault.kind not in ("nan_gradient", "huge_gradient"):
+        spoil = SPOIL.get(self._fault.kind)
+        if not self._now(step) or spoil is None:
             return None
         parameters = [p for p in self._model.parameters() if p.dim() > 1]
         at = int(torch.randint(0, len(parameters), (1,), generator=self._random))
-        factor = float("nan") if self._fault.kind == "nan_gradient" else 1e4
-        return parameters[at].register_hook(lambda g: g * factor)
+        return parameters[at].register_hook(spoil)
+
+
+def _flip(gradient: torch.Tensor) -> torch.Tensor:
+    """Flip the top exponent bit of the largest element, as a faulty memory cell would: times 2^128.
+
+    A flip of a weight can stay without any effect on loss and gradients (a logit of a token that never
+    occurs, say); only a comparison of replicas would show that one.
+    """
+    flipped = gradient.clone()
+    bits = flipped.view(-1).view(torch.int32)
+    bits[gradient.abs().argmax()] ^= 1 << 30
+    return flipped
+
+
+SPOIL: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "nan_gradient": lambda g: g * float("nan"),
+    "huge_gradient": lambda g: g * 1e4,
+    "bit_flip": _flip,
+}

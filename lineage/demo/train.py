@@ -91,7 +91,6 @@ def main() -> None:
         batch = next(loader)
         if strike:
             batch = strike.batch(step, batch)
-            strike.before_forward(step)
         if args.kill_layer == f"{rank}:{step}":
             break_layer(rec)
         with rec.step(step, batch) as st:  # <- the layer

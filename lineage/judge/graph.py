@@ -41,8 +41,9 @@ class Graph:
     last_step: dict[str, int] = field(default_factory=dict)
 
     def number(self, segment: str) -> int:
-        """The number of a segment, from 1."""
-        return list(self.segments).index(segment) + 1
+        """The number of a segment, from 1; 0 where its own record is lost."""
+        order = list(self.segments)
+        return order.index(segment) + 1 if segment in order else 0
 
     def children(self, checkpoint: str) -> list[str]:
         """Segments that started from a checkpoint."""

@@ -76,6 +76,9 @@ def _judge(
     catalogue = schemas.catalogue()
     tallies = {claim: _Tally() for claim in catalogue.claims}
     confounded = False
+    if not path:
+        for tally in tallies.values():
+            tally.missing["parent"] = "no segment is on record"
     for i, stretch in enumerate(path):
         for r in _drifts(records, stretch):
             confounded = confounded or r.payload.confounded
@@ -197,6 +200,11 @@ def _add_missing(
             tally.missing.setdefault(
                 "drift", f"segment {graph.number(stretch.segment)} ended before its first step was compared"
             )
+    if latest(records, "environment", stretch.segment) is None:
+        for concept in ("software", "hardware"):
+            _miss(tallies, concept, "no environment record")
+    if latest(records, "code", stretch.segment) is None:
+        _miss(tallies, "code", "no code record")
     effective = latest(records, "effective", stretch.segment)
     for concept in FIRST_SEGMENT_NEEDS:
         if effective is None:

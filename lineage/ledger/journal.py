@@ -82,6 +82,7 @@ class Journal:
         self._good = 0
         self._ragged = False
         self._troubled = False
+        self._refusal = "unknown"
         self.seq = -1
         self.head: str | None = None
         self.path = self._name()
@@ -106,7 +107,23 @@ class Journal:
 
         A record that still waits comes back with the place in the chain that it would have had.
         """
-        draft = Draft(
+        draft = self._draft(payload, step, caused_by, supersedes)
+        if os.getpid() != self._pid:
+            return self._envelope(draft, self.seq + 1, self.head)
+        with self._lock:
+            self._waiting.append(draft)
+            if self.flush() == 0 and self._written is not None:
+                return self._written
+            return self._envelope(draft, self.seq + len(self._waiting), self.head)
+
+    def _draft(
+        self,
+        payload: Any,
+        step: int | None = None,
+        caused_by: Sequence[str] = (),
+        supersedes: str | None = None,
+    ) -> Draft:
+        return Draft(
             id=str(uuid7()),
             payload=payload,
             step=step,
@@ -115,13 +132,6 @@ class Journal:
             caused_by=tuple(caused_by),
             supersedes=supersedes,
         )
-        if os.getpid() != self._pid:
-            return self._envelope(draft, self.seq + 1, self.head)
-        with self._lock:
-            self._waiting.append(draft)
-            if self.flush() == 0 and self._written is not None:
-                return self._written
-            return self._envelope(draft, self.seq + len(self._waiting), self.head)
 
     def flush(self) -> int:
         """Write what waits; return how many records still wait."""
@@ -136,6 +146,7 @@ class Journal:
                     if self._written is None or self._written.id != draft.id:
                         self._write(draft)
                 except OSError as e:
+                    self._refusal = f"{type(e).__name__}: {e.strerror or e}"
                     if not self._troubled:
                         self._troubled = True
                         self._on_trouble(e, self.path)
@@ -204,26 +215,33 @@ class Journal:
     def move_to(self, ledger: Path) -> None:
         """Go on in another ledger folder, from a new file whose first line is this journal's header.
 
-        For a folder that cannot be written at all. The records that wait are written there. The header names
-        earlier files only in their own folder: elsewhere a reader would miss them and call them removed.
+        For a folder that cannot be written. The records that wait are written there, after one (LIN-J012)
+        that says where the earlier ones are.
         """
         if os.getpid() != self._pid:
             return
         with self._lock:
             self._close_file()
             self._good, self._troubled = 0, False
-            previous = []
-            if self.seq >= 0 and ledger == self.ledger:
-                previous = [schemas.Head(file=self.file, seq=self.seq, digest=self.head or "")]
-            if self.seq < 0:
-                self._waiting.popleft()  # the header that was due in the other folder
-            header = schemas.JournalHeader(place=self.place, previous=previous)
-            self._waiting.appendleft(
-                Draft(str(uuid7()), header, None, schemas.now(), time.monotonic(), (), None)
-            )
+            opening = [self._waiting.popleft()] if self.seq < 0 else [self._continued()]
+            if ledger != self.ledger:
+                opening.append(self._draft(self._moved()))
+            self._waiting.extendleft(reversed(opening))
             self.seq, self.head, self.ledger = -1, None, ledger
             self.path = self._name()
             self.flush()
+
+    def _continued(self) -> Draft:
+        head = schemas.Head(file=self.file, seq=self.seq, digest=self.head or "")
+        return self._draft(schemas.JournalHeader(place=self.place, previous=[head]))
+
+    def _moved(self) -> schemas.Degraded:
+        return schemas.Degraded(
+            code="LIN-J012",
+            part="journal",
+            error=self._refusal,
+            consequence=f"the records of {self.file} before this one are in {self.ledger}, as far as it took them",
+        )
 
     @property
     def file(self) -> str:

@@ -65,6 +65,9 @@ def verify(ledger: Path, anchors: Sequence[str] = ()) -> Verification:
     seals = [r for r in records if r.kind == "seal"]
     out.seals = len(seals)
     out.anchored = sorted({f"{r.payload.tracker}: {r.payload.place}" for r in records if r.kind == "anchor"})
+    out.notes += [
+        f"{file} began elsewhere: {text}; verify that one too" for file, text in _moved(records).items()
+    ]
     out.notes += _notes(out, anchors)
     return out
 
@@ -81,12 +84,15 @@ def _digests(path: Path, ledger: Path) -> Known:
 def _heads(records: Iterable[schemas.Record], known: Known) -> list[scan.Damage]:
     """Every head that a seal or a later header names must still be there, unchanged."""
     out = []
+    here, moved = {file for file, _ in known}, _moved(records)
     for r in records:
         heads = {"seal": "heads", "journal_header": "previous"}.get(r.kind)
         if heads is None:
             continue
         for head in getattr(r.payload, heads):
             there = known.get((head.file, head.seq))
+            if there is None and head.file not in here and r.file in moved:
+                continue  # it is in the other folder, see `_notes`
             if there is None:
                 text = f"line {head.seq + 1}, which {r.file} line {r.line} names, is gone: cut or removed"
                 out.append(scan.Damage("LIN-J007", head.file, head.seq + 1, text))
@@ -96,6 +102,12 @@ def _heads(records: Iterable[schemas.Record], known: Known) -> list[scan.Damage]
         if r.kind == "seal" and root_of(r.payload.heads) != r.payload.root:
             out.append(scan.Damage("LIN-J003", r.file, r.line, "the seal's root does not fit its heads"))
     return list({(d.code, d.file, d.line): d for d in out}.values())
+
+
+def _moved(records: Iterable[schemas.Record]) -> dict[str, str]:
+    """Journal files that began in another folder, which could not be written -> what they say of it."""
+    found = (r for r in records if r.kind == "degraded" and r.payload.code == "LIN-J012")
+    return {r.file: r.payload.consequence for r in found if r.payload.part == "journal" and r.seq == 1}
 
 
 def _anchors(records: Iterable[schemas.Record], anchors: Sequence[str]) -> list[scan.Damage]:

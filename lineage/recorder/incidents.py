@@ -12,7 +12,7 @@ from .._rooms import schemas
 from ..capture.watched import LINES
 from ..judge import firstbad
 from ..judge.detectors import Finding
-from ..ledger import scan
+from ..ledger import layout, scan
 from . import boundary, captured, streams
 from .contain import describe, log
 from .writer import Writer
@@ -109,6 +109,7 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     error = error or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     reason = "exception" if error else "stop_requested" if rec.should_stop else "finished"
     w.write(schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec._done))
+    rec.gaps += _unseen_ranks(w)
     w.write(coverage(rec))
     w.tasks.drain(w.settings.exit_timeout * 6)
     if w.world.rank == 0:
@@ -116,6 +117,20 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
             Follower(w).look()
         name_first_bad(w)
         boundary.write_verdict(w)
+
+
+def _unseen_ranks(w: Writer) -> list[str]:
+    """Ranks whose journal is not in this folder: they record elsewhere, or not at all."""
+    if w.world.world_size <= 1:
+        return []
+    there = {found[1] for p in w.journal.path.parent.glob("*.jsonl") if (found := layout.writer_of(p.name))}
+    gone = sorted(set(range(w.world.world_size)) - there)
+    if not gone or (w.world.rank != 0 and 0 in there):
+        return []
+    names = ", ".join(map(str, gone[:8])) + (f" and {len(gone) - 8} more" if len(gone) > 8 else "")
+    text = f"LIN-J013: ranks {names} do not write to this ledger folder ({w.ledger})"
+    log.warning("lineage: %s: set LINEAGE_DIR to a folder that all ranks share", text)
+    return [text]
 
 
 def name_first_bad(w: Writer) -> None:

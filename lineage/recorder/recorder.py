@@ -319,6 +319,8 @@ class Recorder:
         if not self.live or os.getpid() != self._pid:
             return
         self._norm = None
+        if self.watched.optimizer is not None:  # now: a scheduler may step inside the block
+            step.lr = float(self.watched.optimizer.param_groups[0]["lr"])
         if self._first is None:
             self._first = step.step
             self._done = step.step - 1
@@ -387,8 +389,8 @@ class Recorder:
             pending.later["grad_norm"] = Later(self._norm)
         if self._probe is not None:
             pending.gradients = self._probe.take()
-        if self.watched.optimizer is not None:
-            pending.plain["lr"] = float(self.watched.optimizer.param_groups[0]["lr"])
+        if step.lr is not None:
+            pending.plain["lr"] = step.lr
         if self.seen.clip_threshold is not None:
             pending.plain["clip_threshold"] = self.seen.clip_threshold
         return pending

@@ -50,6 +50,7 @@ SETTINGS: Mapping[str, Setting] = {
         "what may go to the tracker beyond the default: batches, diffs, logs, environment, hosts",
         False,
     ),
+    "report": Setting(True, _bool, "a report at the end, in the ledger and on the tracker's page"),
     "quiet": Setting(False, _bool, "no lines at exit"),
 }
 

@@ -20,7 +20,7 @@ class Step:
         self.recorder, self.step = recorder, step
         self.batches: list[Fingerprint] = []
         self.losses: list[Any] = []
-        self.tokens = 0
+        self.lr: float | None = None
         self._first = batch
 
     def trouble(self, part: str, error: BaseException, consequence: str) -> None:

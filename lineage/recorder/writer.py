@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from .._rooms import schemas, trackers
-from ..ledger import layout, scan
+from ..ledger import chunks, layout, scan
 from ..ledger.journal import Journal
+from ..ledger.reader import Ledger
 from ..ledger.seal import seal
 from ..ledger.series import SeriesWriter
 from .contain import LIMIT, describe, log
@@ -38,6 +39,7 @@ class Writer:
         self.regime: str | None = None
         self._pid = os.getpid()
         self._closed = False
+        self._sent: dict[str, int] = {}
         root = Path(settings.dir).expanduser().absolute()
         self.ledger = root / ids.run
         heads, torn = self._previous()
@@ -54,6 +56,7 @@ class Writer:
         if self.journal.waiting():
             self.ledger = layout.fallback_root() / ids.run
             self.journal.move_to(self.ledger)
+        self._notice_twin()
         self._lines = Worker(
             "lineage-series", lambda e: self.trouble("series", e, "step values are not kept")
         )
@@ -62,6 +65,23 @@ class Writer:
         )
         self._tables: dict[str, SeriesWriter] = {}
         self.outbox = self._open_outbox(tracker)
+
+    def _notice_twin(self) -> None:
+        """Another process that writes for the same rank of the same segment is said; both records are kept."""
+        mine = self.journal.path
+        twins = [p.name for p in mine.parent.glob(f"*-{self.world.rank:05d}-*.jsonl") if p != mine]
+        if twins:
+            text = f"another process also writes for rank {self.world.rank} of this segment: {', '.join(twins[:3])}"
+            log.warning("lineage: LIN-J011: %s. Both are kept; check how ranks are started.", text)
+            self.journal.append(
+                schemas.Degraded(
+                    code="LIN-J011",
+                    part="journal",
+                    error=text,
+                    consequence="values of both processes stand under one rank",
+                    remedy="give each process its own RANK",
+                )
+            )
 
     def _previous(self) -> tuple[list[schemas.Head], list[str]]:
         """The heads of earlier files: rank 0 names them, so that a file that goes missing is noticed."""
@@ -117,9 +137,21 @@ class Writer:
         self._tables[table].write(found)
 
     def seal(self, why: Literal["checkpoint", "incident", "close"]) -> None:
-        """Seal the heads of all chains. Only rank 0 does; its tracker then anchors the root."""
-        if self.world.rank == 0:
-            self.write(seal(scan.heads(self.ledger)[0], why))
+        """Seal the heads of all chains. Only rank 0 does; its tracker anchors the root and gets the journal."""
+        if self.world.rank != 0:
+            return
+        sealed = seal(scan.heads(self.ledger)[0], why)
+        self.write(sealed)
+        if self.outbox is not None and self.outbox.tracker.kind != "local":
+            for item in chunks.write(
+                self.ledger, sealed.heads, self._sent, text="text" in self.settings.share
+            ):
+                self.outbox.put(item)
+
+    def publish(self, file: Path, name: str) -> None:
+        """Put a file on the run's page."""
+        if self.outbox is not None:
+            self.outbox.put((file, name))
 
     def _shown(self, record: trackers.Shown, where: str | None) -> None:
         self._delivered.add(record.id)
@@ -169,8 +201,12 @@ class Writer:
             return 0
         self._closed = True
         self.tasks.close(self.settings.exit_timeout * 6)
-        with contextlib.suppress(Exception):
-            self.seal("close")
+        last_acts: tuple[Callable[[], None], ...] = (lambda: self.seal("close"), self._report)
+        for last in last_acts:
+            try:
+                last()
+            except Exception as e:
+                self.trouble("close", e, "the end of the run is not sealed or not reported")
         self._lines.put(self._close_tables)
         self._lines.close(self.settings.exit_timeout)
         left = 0
@@ -180,6 +216,18 @@ class Writer:
                 self.outbox.tracker.close()
         self._finish_journal()
         return left
+
+    def _report(self) -> None:
+        """The report on the run's page: Markdown always, HTML where its libraries are installed."""
+        if self.world.rank != 0 or not self.settings.report:
+            return
+        from .. import report
+
+        folder = self.ledger / "report"
+        with contextlib.suppress(ImportError):
+            report.write(Ledger(self.ledger), folder)
+        for path in sorted(folder.glob("report.*")):
+            self.publish(path, path.name)
 
     def _finish_journal(self) -> None:
         if self.journal.close():

@@ -155,7 +155,11 @@ def _next(
 ) -> tuple[str, str, str]:
     quoted = shlex.quote(ledger)
     status = tip.verdict.status
-    where = f"resume from step {node.checkpoint.step:,} with everything restored" if node else "start again"
+    where = (
+        f"resume from step {node.checkpoint.step:,} with everything restored"
+        if node
+        else "start again, since no good checkpoint is on record"
+    )
     back = f"do not use the broken claims; to have them back, {where}"
     if bads and not preserved:
         return (

@@ -29,7 +29,7 @@ def _drifts(facts: Facts) -> Section:
         section.blocks.extend(_drift(found))
     compared = {d.segment for d in facts.drifts}
     for s in facts.segments:
-        if s.start not in ("fresh", "unknown") and s.number not in compared:
+        if s.start != "fresh" and s.number not in compared:
             section.blocks.append(
                 Para(
                     f"Segment {s.number}: not compared with its parent checkpoint; what changed is not shown."

@@ -255,7 +255,9 @@ def _mark_layers(alt: Any, drawing: Drawing, x: Any, height: int) -> list[Any]:
         for step, v in non_finite(line.points)[:MOST_MARKS]:
             unseen.setdefault(step, "NaN" if math.isnan(v) else "Inf")
     if unseen:
-        data = alt.Data(values=[{"step": s, "words": f"\u2715 {w}"} for s, w in sorted(unseen.items())[:12]])
+        data = alt.Data(
+            values=[{"step": s, "words": f"\u2715 {unseen[s]}"} for s in _apart(sorted(unseen), drawing)]
+        )
         every = alt.Data(values=[{"step": s} for s in sorted(unseen)[:MOST_MARKS]])
         out += [
             alt.Chart(every).mark_rule(color=BAD, strokeWidth=1.5).encode(x=x),
@@ -263,6 +265,17 @@ def _mark_layers(alt: Any, drawing: Drawing, x: Any, height: int) -> list[Any]:
             .mark_text(align="right", dx=-4, color=BAD, fontSize=12, fontWeight="bold")
             .encode(x=x, text="words:N", y=alt.value(10)),
         ]
+    return out
+
+
+def _apart(steps: Sequence[int], drawing: Drawing) -> list[int]:
+    """Steps far enough from each other for a label each: an eighth of what is drawn."""
+    drawn = [s for line in drawing.lines for s, _ in (line.points[0], line.points[-1])]
+    least = (max(drawn) - min(drawn)) / 8
+    out: list[int] = []
+    for s in steps:
+        if not out or s - out[-1] > least:
+            out.append(s)
     return out
 
 

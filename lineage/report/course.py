@@ -82,7 +82,7 @@ def _phases(facts: Facts) -> Section:
             [
                 f"{p.segment} / {'?' if p.regime is None else p.regime}",
                 steps,
-                f"{p.samples} samples; {p.tokens} tokens",
+                p.consumed,
                 p.data_mix,
                 p.learning_rate,
                 f"{p.batch}; clip {p.clip}",
@@ -159,14 +159,22 @@ def _lineage(facts: Facts) -> Section:
         [f"{s.number}", s.start, s.parent, s.steps, s.state, s.ended, _ranks(s.ranks, s.world_size)]
         for s in facts.segments
     ]
-    head = ("Segment", "Start", "Parent checkpoint", "Steps", "Branch", "How it ended", "Ranks")
+    head = (
+        "Segment",
+        "Start",
+        "Parent checkpoint",
+        "Steps",
+        "Branch",
+        "How it ended",
+        "Ranks recorded / world size",
+    )
     section.blocks.append(Pre("Lineage, a segment under the checkpoint it started from", tree(facts)))
     section.blocks.append(Table("Segments", head, rows))
     return section
 
 
 def _ranks(ranks: tuple[int, ...], world: int) -> str:
-    return f"{words.numbers(ranks)} of {world:,}" if ranks else "none"
+    return f"{words.numbers(ranks) if ranks else 'none'} / {world:,}"
 
 
 def tree(facts: Facts) -> list[str]:

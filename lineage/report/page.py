@@ -8,7 +8,7 @@ from .answer import Tip
 from .blocks import Block, Bullets, Inline, Para, Section, Span, Style, Table
 from .facts import Facts
 
-STYLE: dict[str, Style] = {"holds": "good", "caveat": "warn", "not_shown": "warn", "broken": "bad"}
+STYLE: dict[str, Style] = {"holds": "good", "caveat": "warn", "not_shown": "quiet", "broken": "bad"}
 
 
 def title(facts: Facts) -> str:

@@ -40,6 +40,13 @@ class Phase:
         """The interval in steps."""
         return words.interval(self.first, self.last)
 
+    @property
+    def consumed(self) -> str:
+        """Samples and tokens."""
+        if self.samples == self.tokens == NOT_RECORDED:
+            return NOT_RECORDED
+        return f"{self.samples} samples; {self.tokens} tokens"
+
 
 def phases(
     records: Sequence[schemas.Record], graph: Graph, curves: Curves, consumed: dict[str, Consumed]

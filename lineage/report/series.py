@@ -11,7 +11,7 @@ from typing import Any
 from ..judge.firstbad import ORDER, Point
 from ..ledger.reader import Ledger
 
-MOST_VALUES = 2_000_000
+MOST_VALUES = 1_000_000
 """Above this many recorded values only the ranks that raised alarms, and the lowest one, are read."""
 
 MOST_POINTS = 2_000

@@ -143,6 +143,8 @@ class History:
             n,
             step=at or 0,
         )
+        self.add(CODE, n, step=at or 0)
+        self.add(environment(torch="2.13"), n, step=at or 0)
         self.add(effective(), n, step=(at or 0) + 1)
         self.add(schemas.SegmentEnd(last_step=(at or 0) + steps), n, step=(at or 0) + steps)
 

@@ -152,7 +152,7 @@ def test_a_step_that_no_line_can_show_is_marked_in_the_chart() -> None:
     line = charts.Line(
         "segment 1", [(1, 2.0), (2, math.nan), (3, 1.0), (4, math.inf)], charts.INK, charts.SOLID
     )
-    svg = charts._svg(charts.Drawing("loss", lines=[line]), 400, 200)
+    svg = charts._svg(charts.Drawing("loss", lines=[line]), 400, 200)  # two labels, one rule for each step
     assert "\u2715 NaN" in svg
     assert "\u2715 Inf" in svg
     assert svg.count("var(--bad)") >= 4
@@ -171,3 +171,21 @@ def test_a_long_run_stays_small() -> None:
     ]
     svg = charts._svg(charts.Drawing("loss", lines=lines), *charts.SIZES["wide"])
     assert len(svg) < 500_000
+
+
+def test_a_run_that_records_little_says_so_and_names_the_lines_to_add(tmp_path: Path) -> None:
+    rec = lineage.attach(None, dir=tmp_path, quiet=True)
+    for step in range(1, 4):
+        with rec.step(step) as st:
+            st.loss(3.0)
+    rec.close()
+    (folder,) = tmp_path.iterdir()
+    found = report.gather(lineage.open_ledger(folder))
+    assert found.answer.status == "not_shown"
+    rows = pages.table(as_html.render(found), "What is not recorded", column="What")
+    added = {r["What"]: r["The line that would add it"] for r in rows}
+    assert added["optimizer"] == "lineage.attach(run, optimizer=optimizer)"
+    assert added["checkpoints"] == "rec.checkpoint(path, step=step)"
+    assert found.phases[0].consumed == "not recorded"
+    assert found.answer.claims.startswith("not shown: comparison of loss curves, scaling-law fit")
+    assert found.answer.then.startswith("The line that would show it: lineage.attach(run, ")

@@ -96,11 +96,12 @@ class WandbTracker:
             return None
         with translated(f"the {kind} record {record.id}"):
             self._handle.prepare()
-            self._relate(record)
             place = shows(self._handle, record, page)
             self._handle.points.flush()
             if place is not None:
                 self._handle.confirm(record)
+            # Last, since these calls wait for the server.
+            self._checkpoints.relate(record)
         return place
 
     def publish(self, file: Path, name: str) -> None:
@@ -133,13 +134,6 @@ class WandbTracker:
             self._handle.points.close()
             if shown != self._handle.points.shown:
                 self._handle.config({})
-
-    def _relate(self, record: Shown) -> None:
-        payload = record.payload
-        if isinstance(payload, schemas.Run):
-            self._checkpoints.family(record)
-        elif isinstance(payload, schemas.Segment) and payload.parent_checkpoint:
-            self._checkpoints.use(payload.parent_checkpoint, record.run)
 
     def _panel(self, page: Path, name: str) -> None:
         import wandb

@@ -21,13 +21,7 @@ class Checkpoints:
         self._h = handle
         self._logged: dict[str, str] = {}  # checkpoint uid -> record id
         self._used: set[str] = set()
-        self._runs: list[str] = []
-
-    def family(self, record: Shown) -> None:
-        """Note from a run record in which lineage runs a parent may have been logged."""
-        r: schemas.Run = payload(record)
-        if r.fork_of and r.fork_of not in self._runs:
-            self._runs.append(r.fork_of)
+        self._forked_from: list[str] = []
 
     def show(self, h: Handle, record: Shown, page: Page) -> str | None:
         """Log a complete checkpoint: `checkpoint-<lineage run id>`, aliases `step-<N>` and its uid."""
@@ -35,17 +29,29 @@ class Checkpoints:
         if c.status != "complete":
             return None
         place = h.place(f"artifact/{_name(record.run)}:{c.uid}")
-        h.points.during(c.step, record.id)
+        if h.newest.get("checkpoint", "") < record.id:
+            h.points.during(c.step, record.id)
+            h.newest["checkpoint"] = record.id
         if self._logged.get(c.uid) == record.id:
             return place
-        for parent in c.parents:
-            if parent not in self._logged:
-                self.use(parent, record.run)
         h.run.log_artifact(_artifact(record, c), aliases=[f"step-{c.step}", c.uid])
         self._logged[c.uid] = record.id
+        h.config({})
         return place
 
-    def use(self, checkpoint: str, run: str) -> None:
+    def relate(self, record: Shown) -> None:
+        """Draw the edges that a run, segment or checkpoint record tells of."""
+        p = payload(record)
+        if isinstance(p, schemas.Run) and p.fork_of and p.fork_of not in self._forked_from:
+            self._forked_from.append(p.fork_of)
+        elif isinstance(p, schemas.Segment) and p.parent_checkpoint:
+            self._use(p.parent_checkpoint, record.run)
+        elif isinstance(p, schemas.Checkpoint) and p.status == "complete":
+            for parent in p.parents:
+                if parent not in self._logged:
+                    self._use(parent, record.run)
+
+    def _use(self, checkpoint: str, run: str) -> None:
         """Draw an edge from a parent checkpoint into this run, once, if the server knows it.
 
         Offline there are no such edges (W&B raises TypeError). Nothing is raised: the parent also stands
@@ -54,7 +60,7 @@ class Checkpoints:
         if checkpoint in self._used or not self._h.online:
             return
         self._used.add(checkpoint)
-        for owner in (run, *self._runs):
+        for owner in (run, *self._forked_from):
             with contextlib.suppress(Exception):
                 self._h.run.use_artifact(f"{_name(owner)}:{checkpoint}", type=TYPE)
                 return

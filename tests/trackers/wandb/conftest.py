@@ -57,6 +57,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend]:
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
     yield stub
     stub.close()
+    assert stub.faults == []
 
 
 def finished(run: Any) -> offline_log.OfflineRun:

@@ -69,7 +69,7 @@ class StoredArtifact:
 
     @property
     def name(self) -> str:
-        names: list[str] = self.given["artifactCollectionNames"]
+        names: list[str] = self.given.get("artifactCollectionNames") or [self.given["artifactCollectionName"]]
         return names[0]
 
     @property
@@ -87,13 +87,20 @@ class StubBackend:
         self.uses: list[str] = []
         self.files: dict[str, bytes] = {}
         self.calls: list[str] = []
+        self.faults: list[str] = []
         self.delay = 0.0
         self.status = 0
         self._lock = threading.RLock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._port = 0
+        self.open()
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def open(self) -> None:
+        """Listen, after `close` on the same port again."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler())
         self._server.daemon_threads = True
         self._server.handle_error = lambda *args: None  # type: ignore[method-assign]  # sockets reset at exit
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -132,8 +139,13 @@ class StubBackend:
                 if backend.status:
                     self._answer({"error": "by request of the test"}, backend.status)
                     return
-                with backend._lock:
-                    found = backend._take(self.command, self.path, body)
+                try:
+                    with backend._lock:
+                        found = backend._take(self.command, self.path, body)
+                except Exception as e:  # a fault of the stub itself: seen by the test, not retried for ever
+                    backend.faults.append(f"{self.path} {body[:200]!r}: {e!r}")
+                    self._answer({"error": repr(e)}, 400)
+                    return
                 self._answer(found if found is not None else {}, 200 if found is not None else 404)
 
             do_GET = do_POST = do_PUT = _serve  # noqa: N815  # http.server dispatches on these names
@@ -243,11 +255,9 @@ class StubBackend:
 
     def _on_CreateArtifact(self, v: dict[str, Any]) -> Any:
         given = v["input"]
-        same = [
-            a
-            for a in self.artifacts
-            if a.given["artifactCollectionNames"] == given["artifactCollectionNames"]
-        ]
+        artifact = StoredArtifact(f"A{len(self.artifacts)}", given, 0)
+        same = [a for a in self.artifacts if a.name == artifact.name]
+        artifact.version = len(same)
         for a in same:  # as W&B does: equal content is no new version
             if a.given["digest"] == given["digest"]:
                 node = {
@@ -256,7 +266,6 @@ class StubBackend:
                     "artifactSequence": {"id": "s", "latestArtifact": None},
                 }
                 return {"createArtifact": {"artifact": node}}
-        artifact = StoredArtifact(f"A{len(self.artifacts)}", given, len(same))
         self.artifacts.append(artifact)
         node = {
             "id": artifact.id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import wandb
@@ -166,7 +167,7 @@ def test_an_alias_names_server_and_page_without_credentials(start, backend, monk
     class Run(wandb.Run):
         id, project, offline, disabled, settings = "r1", "p", False, False, Settings()
         url = "https://user:secret@wandb.example/team/p/runs/r1?apiKey=secret"
-        config: dict[str, Any] = {}
+        config = MappingProxyType({})
 
         def __init__(self) -> None:
             """Begin nothing."""
