@@ -75,7 +75,7 @@ def install_torch(python: Path, constraints: Path) -> None:
         cpu = ("--index-url", CPU_INDEX, "--retries", "1", "--timeout", "20")
         if pip(python, "--no-deps", *cpu, wanted):
             return
-        say(f"{wanted}: that index does not answer. The default index's build for Linux has CUDA: about 3 GB")
+        say(f"{wanted}: not to be had there. The default index's build for Linux has CUDA: about 3 GB")
     if not pip(python, "-c", str(constraints), wanted):
         raise SystemExit(f"pip could not install {wanted}; its message is above. Run the same command again.")
 

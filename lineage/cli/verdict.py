@@ -48,7 +48,7 @@ def command(
 def code(found: schemas.Verdict, fail_on: str = "broken") -> int:
     """The exit code of a verdict."""
     order = schemas.STATUS_ORDER
-    if order.index(found.status) >= order.index(fail_on):  # type: ignore[arg-type]
+    if order.index(found.status) >= order.index(fail_on):
         return Exit.FOUND
     return Exit.CANNOT_TELL if found.status == "not_shown" else Exit.OK
 
@@ -74,9 +74,24 @@ def show(subject: Subject, found: schemas.Verdict, changed: list[str]) -> None:
         title = (
             schemas.catalogue().claims[c.claim].title if c.claim in schemas.catalogue().claims else c.claim
         )
-        rows.add_row(title, status(c.status), escape(c.reason))
+        rows.add_row(title, status(c.status), escape(_why(c)))
     console.print(rows)
     for line in sorted({c.show for c in found.claims if c.show}):
         console.print(f"\nto show what is not shown: [bold]{escape(line)}[/]")
     for claim in changed:
         console.print(f"\n[yellow]differs from the verdict recorded while the run went on:[/] {claim}")
+
+
+def _why(c: schemas.ClaimVerdict) -> str:
+    """The deciding concepts by step: the whole texts stand above the table."""
+    by_step: dict[int, list[str]] = {}
+    for k in c.chain:
+        if k.effect == c.status:
+            concept = schemas.catalogue().concept(k.concept)
+            name = k.text if concept.id == "unclassified" else concept.title
+            by_step.setdefault(k.step, []).append(name)
+    if not by_step:
+        return c.reason
+    return "; ".join(
+        f"step {step_text(s)}: {', '.join(dict.fromkeys(names))}" for s, names in sorted(by_step.items())
+    )

@@ -42,10 +42,13 @@ def regime(
     from_step: int,
     previous: schemas.Regime | None = None,
     drift: schemas.Drift | None = None,
+    *,
+    carry_on: bool = False,
 ) -> schemas.Regime | None:
     """Return the regime that opens, or None where the conditions are as before.
 
-    A component that was not restored opens a regime too: it stands in the values as `state.<component>`.
+    With `carry_on`, the regime that goes on is returned instead of None: a new segment may be a new page in the
+    tracker, and says in which regime it runs. A component that was not restored opens a regime too: it stands in the values as `state.<component>`.
     """
     values = values_of(effective)
     because: list[str] = []
@@ -60,7 +63,7 @@ def regime(
             because.append(change.text)
     identity = regime_id(values)
     if previous is not None and previous.id == identity:
-        return None
+        return previous.model_copy(update={"from_step": from_step, "because": []}) if carry_on else None
     return schemas.Regime(
         id=identity,
         index=previous.index + 1 if previous else 0,

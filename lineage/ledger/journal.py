@@ -240,7 +240,7 @@ class Journal:
             code="LIN-J012",
             part="journal",
             error=self._refusal,
-            consequence=f"the records of {self.file} before this one are in {self.ledger}, as far as it took them",
+            consequence=f"records of {self.file} before this one are in {self.ledger}, where it took them",
         )
 
     @property

@@ -119,7 +119,7 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
         _rolled_back(writer, ledger, parent.checkpoint)
         _effects(writer, declared, drift, now, record.id)
     if now.effective is not None:
-        opened = regime_.regime(now.effective, now.first_step, previous, drift)
+        opened = regime_.regime(now.effective, now.first_step, previous, drift, carry_on=True)
         if opened is not None:
             writer.write(opened, step=now.first_step)
     write_verdict(writer)

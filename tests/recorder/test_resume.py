@@ -44,7 +44,8 @@ def test_a_faithful_resume_has_no_drift_and_holds(tmp_path: Path) -> None:
     found = resumed(tmp_path / "runs", Loop().load(ck), ck, config=CONFIG)
     assert changed(found) == set()
     assert {c.status for c in one(found, "restore").payload.components} == {"restored"}
-    assert not [r for r in found if r.kind == "regime"]
+    before, now = only(tmp_path / "runs").of("regime")
+    assert (now.payload.id, now.payload.index, now.payload.from_step) == (before.payload.id, 0, 6)
     assert one(found, "verdict").payload.status == "holds"
     assert one(found, "segment").payload.parent_checkpoint == sidecar(ck)["checkpoint"]["uid"]
 

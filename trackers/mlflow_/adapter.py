@@ -8,7 +8,8 @@
 | verdict | the description, tags `lineage/status`, `lineage/broken_since_step`, `lineage/claims/<claim>` |
 | alarm, first bad | tags `lineage/first_non_finite`, `lineage/first_bad`, `lineage/alarm/<NNN>` |
 | checkpoint | a LoggedModel without weights; parents as inputs of the run |
-| seal | tag `lineage/anchor/<NNN>` |
+| seal | tag `lineage/anchor`: the newest root |
+| segment_end | the last point of the metric `lineage/regime` |
 | coverage, degraded, tracker note | tags in words |
 
 No key is the folder of another (`lineage/verdict`, `lineage/verdicts/001`): MLflow's folder store keeps each
@@ -18,6 +19,7 @@ tag as a file of that path.
 from __future__ import annotations
 
 import contextvars
+import json
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -210,7 +212,7 @@ class MlflowTracker:
         regimes = held(facts.tags, "regime")
         metric, at = key("regime"), int(record.at.timestamp() * 1000)
         points = [Point(metric, float(payload.index), at, payload.from_step)]
-        if payload.previous is not None and payload.index > 0 and payload.from_step > 0:
+        if payload.because and payload.index > 0 and payload.from_step > 0:
             points.insert(0, Point(metric, float(payload.index - 1), at, payload.from_step - 1))
         now = {key("regime_now"): f"{payload.index} from step {payload.from_step:,}"}
         if find_same(regimes, data) is None:
@@ -311,8 +313,21 @@ class MlflowTracker:
         return checkpoints.mark(self._store, self._facts(), payload)
 
     def _seal(self, record: Shown, page: Page) -> str:
-        name = self._append(self._facts(), "anchor", layout.seal(record))
+        """Anchor the newest root: it covers all that came before, so one tag is enough for any number of saves."""
+        name, data = key("anchor"), layout.seal(record)
+        now = json.loads(self._facts().tags.get(name, "{}"))
+        if str(now.get("at", "")) <= data["at"]:
+            self._store.log({name: dumps(data)})
         return f"runs/{self._run_id}/tags/{name}"
+
+    def _segment_end(self, record: Shown, page: Page) -> str | None:
+        """Draw the regime's line to the end of the segment, so that charts show where it still held."""
+        regimes = held(self._facts().tags, "regime")
+        if record.rank != 0 or record.step is None or not regimes:
+            return None
+        index = float(regimes[max(regimes)].get("index", 0))
+        self._store.log({}, [Point(key("regime"), index, int(record.at.timestamp() * 1000), record.step)])
+        return f"metric {key('regime')}"
 
     # -- what the layer says about itself
 
@@ -364,6 +379,7 @@ _SHOWS: dict[str, Callable[[MlflowTracker, Shown, Page], str | None]] = {
     "checkpoint": MlflowTracker._checkpoint,
     "checkpoint_mark": MlflowTracker._checkpoint_mark,
     "seal": MlflowTracker._seal,
+    "segment_end": MlflowTracker._segment_end,
     "coverage": MlflowTracker._coverage,
     "degraded": MlflowTracker._degraded,
     "tracker_note": MlflowTracker._tracker_note,

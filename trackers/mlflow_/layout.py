@@ -111,7 +111,13 @@ def alarm(record: Shown, segment: int) -> dict[str, Any]:
 def seal(record: Shown) -> dict[str, Any]:
     """Return the root that anchors the ledger."""
     payload: Any = record.payload
-    return {"root": payload.root, "why": payload.why, "journals": len(payload.heads), "record": record.id}
+    return {
+        "root": payload.root,
+        "why": payload.why,
+        "journals": len(payload.heads),
+        "at": record.at.isoformat(),
+        "record": record.id,
+    }
 
 
 def mitigation(record: Shown) -> dict[str, Any]:

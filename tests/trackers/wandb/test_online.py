@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+import pytest
 import wandb
 
 import trackers
@@ -141,6 +142,7 @@ def test_a_parent_that_the_server_does_not_know_stops_nothing(start, backend):
     assert backend.artifact("step-200").committed
 
 
+@pytest.mark.slow
 def test_a_published_file_is_uploaded_and_uploaded_again_when_it_has_changed(start, backend, tmp_path):
     run = online(start)
     tracker, report = WandbTracker(run), tmp_path / "report.md"

@@ -1,0 +1,1 @@
+"""The layer attached to real trackers: a real loop, the real clients, what stands on their pages afterwards."""

@@ -1,0 +1,62 @@
+"""Real W&B clients in a temporary home, a backend for them on loopback, and a real MLflow server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before mlflow is imported
+
+import pytest
+
+pytest.importorskip("torch")
+
+import mlflow
+import wandb
+
+from tests.trackers.mlflow.servers import Server
+from tests.trackers.wandb.stub_backend import StubBackend
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Everything that the W&B client writes lies in the test's own folder; its service ends with the test."""
+    for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_ARTIFACT_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)
+    yield tmp_path
+    wandb.teardown()
+
+
+@pytest.fixture
+def backend(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend]:
+    """A W&B backend on loopback; runs with mode="online" talk to it."""
+    stub = StubBackend()
+    monkeypatch.setenv("WANDB_BASE_URL", stub.url)
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    yield stub
+    stub.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One real MLflow server on SQLite for all tests here; whoever kills it starts it again."""
+    made = Server(tmp_path_factory.mktemp("mlflow-server"))
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture(autouse=True)
+def _no_run_left_active() -> Iterator[None]:
+    """The active MLflow run and the tracking URI are one for the process: a test leaves none behind."""
+    was = os.environ.get("MLFLOW_TRACKING_URI")
+    yield
+    while mlflow.active_run() is not None:
+        mlflow.end_run()
+    mlflow.set_tracking_uri("")
+    if was is None:
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
