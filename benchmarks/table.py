@@ -91,10 +91,14 @@ class Table:
         left = [c.kind == "text" for c in self.columns]
 
         def line(texts: Sequence[str]) -> str:
-            padded = (t.ljust(w) if lft else t.rjust(w) for t, w, lft in zip(texts, widths, left, strict=True))
+            padded = (
+                t.ljust(w) if lft else t.rjust(w) for t, w, lft in zip(texts, widths, left, strict=True)
+            )
             return f"| {' | '.join(padded)} |"
 
-        rule = "|".join("-" * (w + 2) if lft else "-" * (w + 1) + ":" for w, lft in zip(widths, left, strict=True))
+        rule = "|".join(
+            "-" * (w + 2) if lft else "-" * (w + 1) + ":" for w, lft in zip(widths, left, strict=True)
+        )
         parts = [f"## {self.name}: {self.title}", "", line(heads), f"|{rule}|", *map(line, cells)]
         for heading, lines in (("", [t.line() for t in self.targets]), ("", self.notes)):
             if lines:

@@ -31,10 +31,9 @@ class Fingerprint:
         sha = hashlib.sha256(b"lineage-batch-v1\n")
         at = 0
         for path, text in self._parts:
-            if text is None:
-                text = d.finish("", lanes[at : at + 2])
-                at += 2
-            sha.update(f"{path} {text}\n".encode())
+            content = d.finish("", lanes[at : at + 2]) if text is None else text
+            at += 2 * (text is None)
+            sha.update(f"{path} {content}\n".encode())
         return sha.hexdigest()[:LENGTH]
 
 

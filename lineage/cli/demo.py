@@ -74,7 +74,8 @@ def _tell(run: Any, story: Any, *, quiet: bool) -> dict[str, Any]:
             work()
 
     say(
-        f"[bold]1[/] An unbroken reference: {story.steps} steps, {story.world} gloo ranks, a small GPT on the standard library's sources"
+        f"[bold]1[/] An unbroken reference: {story.steps} steps on {story.world} gloo ranks, "
+        "a small GPT on the standard library's sources"
     )
     act("training the reference ...", lambda: run.reference(story))
     say(
@@ -101,7 +102,8 @@ def _tell(run: Any, story: Any, *, quiet: bool) -> dict[str, Any]:
     )
     if story.fault:
         say(
-            f"  [dim]struck: {story.fault.kind} on rank {story.fault.rank} at step {story.fault.step} (the layer was not told)[/]"
+            f"  [dim]struck: {story.fault.kind} on rank {story.fault.rank} at step {story.fault.step} "
+            "(the layer was not told)[/]"
         )
     node = pretrain.graph.nodes.get(bad.last_good_checkpoint or "")
     if node is None or node.checkpoint.path is None:
@@ -115,9 +117,8 @@ def _tell(run: Any, story: Any, *, quiet: bool) -> dict[str, Any]:
     equal = run.equal_weights(story, "reference", "faithful") and run.equal_losses(
         story, "reference", "faithful"
     )
-    say(
-        f"  losses and final weights {'equal the reference bit for bit' if equal else '[bold red]differ from the reference[/]'}"
-    )
+    outcome = "equal the reference bit for bit" if equal else "[bold red]differ from the reference[/]"
+    say(f"  losses and final weights {outcome}")
     say(
         "[bold]4[/] Recovered with the usual habits: lower learning rate and clip, optimizer dropped, data skipped"
     )
@@ -146,9 +147,8 @@ def _conclude(
     drift = next(r.payload for r in subject.ledger.of("drift", habits))
     for c in drift.changes:
         say(f"    {c.cls}  {escape(c.text)}")
-    say(
-        f"  {'[bold]confounded[/]: several changes at one restart, so no effect can be traced to one' if drift.confounded else ''}"
-    )
+    if drift.confounded:
+        say("  [bold]confounded[/]: several changes at one restart, so no effect can be traced to one")
     say("\n[bold]Who may be compared with whom[/]")
     rows = table("claim", "faithful against reference", "habits against reference", "last good checkpoint")
     pairs = {

@@ -120,9 +120,8 @@ def grid(subject: Subject, cell: schemas.Cell, values: list[firstbad.Point], ran
             if (rank, s) == (cell.rank, cell.step):
                 cells.append(f"[bold white on red]{'FIRST':>9}[/]")
             elif (rank, s) in bad:
-                cells.append(
-                    f"[red]{bad[rank, s].abnormal.replace('non_finite', 'NaN/Inf').replace('out_of_range', 'high'):>9}[/]"
-                )
+                word = "NaN/Inf" if bad[rank, s].abnormal == "non_finite" else "high"
+                cells.append(f"[red]{word:>9}[/]")
             else:
                 cells.append(f"{'ok' if (rank, s) in seen else '.':>9}")
         out.append(f"rank {rank:<5}" + "".join(cells))

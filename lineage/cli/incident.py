@@ -52,7 +52,8 @@ def preserve(run: Run = None, as_json: Json = False) -> None:
 def _show(ledger: Path, kept: list[schemas.Preserved], problems: list[str]) -> None:
     for p in kept:
         console.print(
-            f"[green]kept[/] {escape(p.what)}: {p.files} files, {p.bytes:,} bytes, {p.method}, verified\n     {ledger / p.location}"
+            f"[green]kept[/] {escape(p.what)}: {p.files} files, {p.bytes:,} bytes, {p.method}, verified\n"
+            f"     {ledger / p.location}"
         )
     for problem in problems:
         console.print(f"[bold red]not kept:[/] {escape(problem)}")

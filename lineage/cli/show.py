@@ -101,8 +101,8 @@ def _show(subject: Subject) -> None:
         cell = bad.cell
         if cell:
             console.print(
-                f"\n[bold red]first bad in segment {graph.number(uid)}: rank {cell.rank}, step {step_text(cell.step)}[/]: "
-                f"{escape(cell.text)}"
+                f"\n[bold red]first bad in segment {graph.number(uid)}: rank {cell.rank}, "
+                f"step {step_text(cell.step)}[/]: {escape(cell.text)}"
             )
     for drift in ledger.of("drift"):
         _drift(subject, drift)
@@ -112,7 +112,7 @@ def _show(subject: Subject) -> None:
         console.print(
             f"segment {graph.number(tip)}: {status(found.status)}  {escape(trackers.headline(found))}"
         )
-    console.print(f"\nnext: [bold]lineage verdict[/], [bold]lineage report[/], [bold]lineage verify[/]")
+    console.print("\nnext: [bold]lineage verdict[/], [bold]lineage report[/], [bold]lineage verify[/]")
 
 
 def _segments(subject: Subject) -> None:

@@ -124,6 +124,7 @@ class Schedule:
         self.warmup, self.steps = warmup, steps
 
     def __call__(self, done: int) -> float:
+        """The factor on the peak learning rate after `done` updates."""
         if done < self.warmup:
             return (done + 1) / self.warmup
         share = min(1.0, (done - self.warmup) / max(1, self.steps - self.warmup))

@@ -8,6 +8,7 @@ are judged in the log domain. Non-finite and flagged values never enter the base
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import deque
@@ -86,7 +87,7 @@ class Detector:
         if len(self.healthy) < self.rule.warmup:
             return None
         values = list(self.healthy)
-        steps = [abs(b - a) for a, b in zip(values, values[1:], strict=False)]
+        steps = [abs(b - a) for a, b in itertools.pairwise(values)]
         scale = 1.4826 / math.sqrt(2.0) * statistics.median(steps)
         centre = self._centre()
         return centre + max(self.rule.sigmas * scale, self.rule.relative * abs(centre), self.rule.absolute)

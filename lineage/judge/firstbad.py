@@ -34,7 +34,8 @@ def words(
         "grad_norm_local": "gradient norm before the reduction",
         "grad_norm": "reduced gradient norm",
     }
-    what = f"{name.get(signal, signal)} is {schemas.float_to_json(value) if not math.isfinite(value) else f'{value:.4g}'}"
+    number = f"{value:.4g}" if math.isfinite(value) else schemas.float_to_json(value)
+    what = f"{name.get(signal, signal)} is {number}"
     if abnormal == "out_of_range" and baseline is not None:
         what += f", {baseline:.4g} was usual" + (f" ({value / baseline:.1f} times)" if baseline > 0 else "")
     if tensors:

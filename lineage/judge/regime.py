@@ -47,8 +47,9 @@ def regime(
 ) -> schemas.Regime | None:
     """Return the regime that opens, or None where the conditions are as before.
 
-    With `carry_on`, the regime that goes on is returned instead of None: a new segment may be a new page in the
-    tracker, and says in which regime it runs. A component that was not restored opens a regime too: it stands in the values as `state.<component>`.
+    With `carry_on`, the regime that goes on is returned instead of None: a new segment may be a new page in
+    the tracker, and says in which regime it runs. A component that was not restored opens a regime too: it
+    stands in the values as `state.<component>`.
     """
     values = values_of(effective)
     because: list[str] = []

@@ -116,9 +116,10 @@ def _drifts(records: Sequence[schemas.Record], stretch: Stretch) -> list[schemas
     """Drift records of a segment that lie on the stretch, one per boundary (the newest)."""
     found: dict[tuple[str, int], schemas.Record] = {}
     for r in records:
-        if r.kind == "drift" and r.segment == stretch.segment:
-            if stretch.upto is None or r.payload.from_step <= stretch.upto:
-                found[(r.payload.moment, r.payload.from_step)] = r
+        if r.kind != "drift" or r.segment != stretch.segment:
+            continue
+        if stretch.upto is None or r.payload.from_step <= stretch.upto:
+            found[(r.payload.moment, r.payload.from_step)] = r
     return sorted(found.values(), key=lambda r: r.payload.from_step)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..capture.watched import Watched
 from ..capture.later import Later
+from ..capture.watched import Watched
 
 
 class GradientProbe:

@@ -121,7 +121,14 @@ class Loop:
 
 def attach(loop: Loop, root: Path, **options: Any) -> lineage.Recorder:
     """Attach to a loop with a ledger folder of the test's own."""
-    return lineage.attach(options.pop("run", None), dir=root, quiet=True, report=options.pop("report", False), **loop.objects, **options)
+    return lineage.attach(
+        options.pop("run", None),
+        dir=root,
+        quiet=True,
+        report=options.pop("report", False),
+        **loop.objects,
+        **options,
+    )
 
 
 def only(root: Path) -> Ledger:

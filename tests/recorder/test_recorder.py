@@ -172,7 +172,7 @@ def test_micro_batches_are_counted(tmp_path: Path) -> None:
                 loop.optimizer.step()
                 loop.optimizer.zero_grad()
     ledger = only(tmp_path)
-    held = [r.payload for r in ledger.of("effective") if r.payload.moment == "after_first_step"][0].values
+    held = next(r.payload for r in ledger.of("effective") if r.payload.moment == "after_first_step").values
     assert (held["grad_accum"].value.plain(), held["global_batch"].value.plain()) == (3, 12)
     assert [b["micro"] for b in ledger.series("batches").to_pylist()] == [0, 1, 2, 0, 1, 2]
 

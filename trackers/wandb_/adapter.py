@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import glob
 import hashlib
 import inspect
 import os
@@ -118,10 +119,7 @@ class WandbTracker:
             beside = target.with_name(f".{target.name}.tmp")
             shutil.copyfile(file, beside)
             os.replace(beside, target)
-            literal = "glob" in inspect.signature(self._run.save).parameters  # since 0.27
-            self._run.save(
-                str(target), base_path=str(home), policy="now", **({"glob": False} if literal else {})
-            )
+            self._save(home, PREFIX + str(relative))
             if relative.suffix == ".html":
                 self._panel(target, str(relative.with_suffix("")))
 
@@ -134,6 +132,14 @@ class WandbTracker:
             self._handle.points.close()
             if shown != self._handle.points.shown:
                 self._handle.config({})
+
+    def _save(self, home: Path, name: str) -> None:
+        """Upload a file of the run's folder. W&B reads names as patterns unless told not to, where it can be."""
+        options = {"base_path": str(home), "policy": "now"}
+        if "glob" in inspect.signature(self._run.save).parameters:
+            self._run.save(str(home / name), **options, glob=False)
+        else:
+            self._run.save(str(home / glob.escape(name)), **options)
 
     def _panel(self, page: Path, name: str) -> None:
         import wandb

@@ -18,6 +18,8 @@ from trackers.wandb_.adapter import WandbTracker
 from . import builders as b
 from .conftest import finished, settings
 
+PINS = hasattr(wandb.Run, "pin_config_keys")
+
 
 def test_both_sides_of_a_change_stand_beside_each_other_under_the_segment_s_number(start, page):
     run = start(config={"optimizer": {"lr": 0.1}})
@@ -68,7 +70,7 @@ def test_a_broken_verdict_is_seen_in_tag_summary_pinned_text_and_one_alert(start
     assert log.summary["lineage/claims/loss_curve"] == "broken"
     assert log.summary["lineage/claims/bitwise"] == "holds"
     assert log.config["lineage/verdict"] == trackers.markdown(broken)
-    assert log.pinned == ["lineage/verdict"]
+    assert log.pinned == (["lineage/verdict"] if PINS else [])
     assert [(a.level, a.title) for a in log.alerts] == [("ERROR", "Lineage: 1 claim broken since step 101")]
 
 
@@ -113,6 +115,7 @@ def test_a_verdict_on_one_checkpoint_leaves_the_run_s_flag_alone(start, page):
     assert finished(run).tags == ()
 
 
+@pytest.mark.skipif(not PINS, reason="this wandb cannot pin config keys")
 def test_pins_of_the_user_s_that_the_log_shows_are_kept(start, page):
     run = start(config={"card": "text"})
     run.pin_config_keys(["card"])

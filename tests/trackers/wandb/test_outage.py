@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import wandb
 
+import schemas
 import trackers
 from trackers.wandb_.adapter import WandbTracker
 from trackers.wandb_.errors import is_away, masked, translated
@@ -86,6 +87,21 @@ def test_after_wandb_core_is_killed_records_are_unavailable_and_none_is_taken_fo
             tracker.show(b.record(payload), page)
     with pytest.raises(trackers.TrackerUnavailable):
         tracker.publish(Path(__file__), "file.py")
+
+
+def test_a_record_that_a_hanging_wandb_core_has_only_buffered_is_not_taken_for_shown(start, page):
+    run = start(settings={"summary_timeout": 1})
+    tracker = WandbTracker(run)
+    note = b.record(schemas.Degraded(code="LIN-L001", part="probes", error="", consequence="none seen"))
+    (pid,) = core_pids()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(trackers.TrackerUnavailable, match="confirm"):
+            tracker.show(note, page)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert tracker.show(note, page)
+    assert finished(run).summary["lineage/degraded"] == "probes: none seen (LIN-L001)"
 
 
 def test_a_record_that_failed_is_shown_in_full_when_it_is_sent_again(start, page, monkeypatch):
