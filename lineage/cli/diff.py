@@ -20,10 +20,8 @@ Name = Annotated[str | None, typer.Argument(help="A run or a checkpoint.", show_
 def command(a: Name = None, b: Name = None, as_json: Json = False) -> None:
     """Show what differs: of A and B, or at each restart of one run."""
     subject = find(a)
-    if b is not None:
-        drifts = [pair_drift(subject, find(b))]
-    else:
-        drifts = [r.payload for r in subject.ledger.of("drift")]
+    own = [r.payload for r in subject.ledger.of("drift")]
+    drifts = own if b is None else [pair_drift(subject, find(b))]
     if as_json:
         emit(drifts)
     else:

@@ -117,6 +117,7 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
         record = writer.write(drift, step=now.first_step)
         _say(drift)
         _rolled_back(writer, ledger, parent.checkpoint)
+        _config_changed(writer, drift)
         _effects(writer, declared, drift, now, record.id)
     if now.effective is not None:
         opened = regime_.regime(now.effective, now.first_step, previous, drift, carry_on=True)
@@ -164,6 +165,23 @@ ROLLED_BACK = {
     "branch passes it, and both branches overlay between steps {first:,} and {last:,}",
 }
 """What a tracker's page does after a rollback, measured; by tracker."""
+
+
+CONFIG_CHANGED = {
+    "wandb": "W&B's config shows only the later value of {keys}; both stand in the config keys lineage/drift/*",
+    "mlflow": "MLflow keeps the first value of {keys} and refuses the later one; both stand in the tags lineage/drift/*",
+}
+"""What a tracker's page makes of a config that changed on a resume; by tracker."""
+
+
+def _config_changed(writer: Any, drift: schemas.Drift) -> None:
+    """The config differs from the first segment's: say which side the tracker's own page shows."""
+    kind = writer.outbox.tracker.kind if writer.outbox is not None else ""
+    keys = [k for c in [*drift.changes, *drift.unclassified] for k in c.keys]
+    if keys and kind in CONFIG_CHANGED:
+        names = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
+        text = CONFIG_CHANGED[kind].format(keys=names)
+        writer.write(schemas.TrackerNote(code="LIN-D008", tracker=kind, text=text))
 
 
 def _rolled_back(writer: Any, ledger: Ledger, checkpoint: schemas.Checkpoint) -> None:

@@ -106,7 +106,7 @@ def warn_if_quarantined(w: Writer, parent: boundary.Parent) -> None:
 
 def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     """The last records of a segment: why it ended, what was covered, where it began to be bad, the verdict."""
-    error = error or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    error = error or _unhandled(rec)
     reason = "exception" if error else "stop_requested" if rec.should_stop else "finished"
     w.write(schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec._done))
     rec.gaps += _unseen_ranks(w)
@@ -131,6 +131,17 @@ def _unseen_ranks(w: Writer) -> list[str]:
     text = f"LIN-J013: ranks {names} do not write to this ledger folder ({w.ledger})"
     log.warning("lineage: %s: set LINEAGE_DIR to a folder that all ranks share", text)
     return [text]
+
+
+def last_unhandled() -> BaseException | None:
+    """The exception that the interpreter printed last, if there is one."""
+    return getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+
+
+def _unhandled(rec: Recorder) -> BaseException | None:
+    """An exception that ended the script: one that was printed since attach, not an earlier cell's."""
+    found = last_unhandled()
+    return found if found is not rec.unhandled_before else None
 
 
 def name_first_bad(w: Writer) -> None:
@@ -172,7 +183,8 @@ def coverage(rec: Recorder) -> schemas.Coverage:
             recorded.append(name)
         else:
             missing[name] = LINES[name]
-    (recorded.append("config") if rec.now.config else missing.update(config=LINES["config"]))
+    if rec.world.rank == 0:  # rank 0 records it for all
+        (recorded.append("config") if rec.now.config else missing.update(config=LINES["config"]))
     values = {
         "loss": "st.loss(loss) inside `with rec.step(step, batch) as st:`",
         "grad_norm_local": LINES["model"],

@@ -74,6 +74,7 @@ class Recorder:
         self.last_checkpoint: str | None = None
         self.blobs: list[bytes] = []
         self.recent = Recent()
+        self.unhandled_before = incidents.last_unhandled()
         self._loaded: list[schemas.ComponentDigest] = []
 
     # -- containment
@@ -346,7 +347,8 @@ class Recorder:
             self.now.restore = restore_.compare(self.parent.checkpoint.uid, self.parent.live(), live)
             w.write(self.now.restore)
         if self.parent is not None and self.parent.checkpoint is not None and self.world.rank == 0:
-            incidents.warn_if_quarantined(w, self.parent)
+            parent = self.parent
+            w.tasks.put(lambda: incidents.warn_if_quarantined(w, parent))
 
     def _parent_by_content(self, w: Writer) -> None:
         """No checkpoint was named: look for one whose recorded weights equal the live ones."""

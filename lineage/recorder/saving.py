@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .._rooms import schemas
-from ..capture import effective, schedule, state
+from ..capture import effective, state
 from ..capture.watched import Watched
 from ..judge import graph
 from ..ledger import files, sidecars
@@ -53,7 +53,6 @@ class Saving:
         live = state.capture(rec.watched) if rec.settings.digests else []
         if w.world.rank != 0:
             live = [c for c in live if c.scope == "rank"]
-        ahead = schedule.ahead(rec.watched.scheduler, step) if rec.watched.scheduler is not None else {}
         nth = rec._saves[(step, "")] = rec._saves.get((step, ""), 0) + 1
         self.uid = checkpoint_uid(w.ids.segment, step, "", nth)
         parent = rec.last_checkpoint or (
@@ -68,7 +67,7 @@ class Saving:
             samples=rec._samples or None,
             tokens=rec._tokens or None,
             live=live,
-            lr_ahead=ahead,
+            lr_ahead=held.lr_ahead,
         )
         self._sidecar = {"effective": held, "segment": rec.segment()}
         rec.last_checkpoint = self.uid

@@ -59,7 +59,7 @@ def test_both_values_are_on_the_page_although_mlflow_refuses_the_new_ones(
     assert dict(history(client, run_id, "loss")) == pytest.approx(before | after)
     assert page.data.params == {"lr": "0.1", "clip": "1.0"}
     assert tags["team"] == "mine"
-    assert tags["mlflow.note.content"].startswith("My notes.")
+    assert tags["mlflow.note.content"].endswith("My notes.")
     assert page.info.status == "FINISHED"
     # old and new beside each other
     (drift,) = tagged(tags, "drift").values()
@@ -77,7 +77,9 @@ def test_both_values_are_on_the_page_although_mlflow_refuses_the_new_ones(
     assert [s["start"] for s in segments.values()] == ["fresh", "resume"]
     assert segments[2]["parent_step"] == 5
     # the regime against the user's steps, the verdict in tags and description
-    assert history(client, run_id, "lineage/regime") == [(1, 0.0), (5, 0.0), (6, 1.0)]
+    regime = history(client, run_id, "lineage/regime")
+    assert {(1, 0.0), (5, 0.0), (6, 1.0)} <= set(regime)
+    assert {value for step, value in regime if step > 5} == {1.0}
     assert (tags["lineage/status"], tags["lineage/broken_since_step"]) == ("broken", "6")
     assert tags["lineage/confounded"] == "true"
     assert "gradient clipping 1 -> 0.3" in tags["mlflow.note.content"]

@@ -128,7 +128,7 @@ def test_a_stream_changed_in_its_midst_is_named_and_a_torn_one_is_not(tmp_path: 
     for at in (ends[1], ends[1] + 5, ends[1] + 8):  # marker, length, metadata of the third batch
         path.write_bytes(whole[:at] + b"\x7f" + whole[at + 1 :])
         assert found(tmp_path) == {("LIN-J010", str(path.relative_to(tmp_path)), 0)}, at
-    for cut in range(len(whole)):
+    for cut in range(0, len(whole), 3):
         path.write_bytes(whole[:cut])
         assert found(tmp_path) == set(), cut
 

@@ -101,10 +101,12 @@ class StubBackend:
         self._server.daemon_threads = True
         self._server.handle_error = lambda *args: None  # type: ignore[method-assign]  # sockets reset at exit
         self._port = self._server.server_port
+        self.listening = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
         """Stop listening: from now on connections are refused."""
+        self.listening = False
         self._server.shutdown()
         self._server.server_close()
 
@@ -180,11 +182,14 @@ class StubBackend:
 
     def _graphql(self, request: dict[str, Any]) -> dict[str, Any]:
         found = _OPERATION.search(request["query"])
-        name = found[1] if found else "?"
+        name = found[1] if found else "Viewer"  # wandb 0.24 asks who it is in a query without a name
         self.calls.append(name)
         answer = getattr(self, f"_on_{name}", None)
         if answer is None:
-            return {"data": None, "errors": [{"message": f"the stub does not know {name}"}]}
+            return {
+                "data": None,
+                "errors": [{"message": f"the stub does not know {name}: {request['query'][:300]}"}],
+            }
         return {"data": answer(request.get("variables") or {})}
 
     # What each operation answers; the names are those of W&B's GraphQL operations.
@@ -303,6 +308,11 @@ class StubBackend:
         artifact = self.artifacts[int(v["artifactID"][1:])]
         artifact.committed = True
         return {"commitArtifact": {"artifact": {"id": artifact.id, "digest": artifact.given["digest"]}}}
+
+    def _on_ArtifactType(self, v: dict[str, Any]) -> Any:
+        name = v["name"].partition(":")[0]
+        types = [a.given["artifactTypeName"] for a in self.artifacts if a.name == name]
+        return {"project": {"artifact": {"artifactType": {"name": types[0]}} if types else None}}
 
     def _on_ArtifactMembershipByName(self, v: dict[str, Any]) -> Any:
         name, _, alias = v["name"].partition(":")
