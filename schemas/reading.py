@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from ._base import Model
 from .envelope import PAYLOADS, RECORD_SCHEMA, Envelope
@@ -66,13 +68,41 @@ class Record:
 
 @cache
 def open_class(model: type[Model]) -> type[Model]:
-    """Return the open twin of a closed model: the same fields, unknown ones kept."""
+    """Return the open twin of a closed model: the same fields, unknown ones kept, at every depth."""
+    fields = {name: (info, _opened(info.annotation)) for name, info in model.model_fields.items()}
+    changed = {name: (info, new) for name, (info, new) in fields.items() if new != info.annotation}
+    body: dict[str, Any] = {
+        "__module__": model.__module__,
+        "model_config": ConfigDict(extra="allow"),
+        "__annotations__": {
+            name: Annotated[(new, *info.metadata)] if info.metadata else new
+            for name, (info, new) in changed.items()
+        },
+    }
+    for name, (info, _) in changed.items():
+        body[name] = _field(info)
+    return type(model.__name__, (model,), body)
 
-    class Open(model):  # type: ignore[valid-type, misc]
-        model_config = ConfigDict(extra="allow")
 
-    Open.__name__ = Open.__qualname__ = model.__name__
-    return Open
+def _field(info: FieldInfo) -> Any:
+    """The default and the alias of a field, for a model that declares it anew."""
+    if info.default_factory is not None:
+        return Field(default_factory=info.default_factory, alias=info.alias)  # type: ignore[misc]
+    return Field(default=info.default, alias=info.alias)
+
+
+def _opened(annotation: Any) -> Any:
+    """Replace every closed model inside an annotation by its open twin."""
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return open_class(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return Annotated[(_opened(arguments[0]), *arguments[1:])]
+    if origin in (Union, UnionType):
+        return Union[tuple(_opened(a) for a in arguments)]  # noqa: UP007 - built at run time
+    if origin in (list, dict, tuple):
+        return origin[tuple(_opened(a) for a in arguments)]
+    return annotation
 
 
 _BY_KIND = {m.model_fields["kind"].default: m for m in PAYLOADS}
@@ -110,9 +140,11 @@ def read_line(raw: bytes, *, file: str = "", line: int = 0) -> Record:
             f"schema {schema} has major version {match.group(1)}; this version reads {_MODEL}. "
             "Install the runlineage release that wrote it, or a newer one. Nothing was changed.",
         )
+    if not isinstance(data.get("payload"), dict):
+        raise RecordError("invalid", "payload: a JSON object is due here")
     try:
-        payload = read_payload(data.get("payload") or {})
-        head = _open_envelope().model_validate({**data, "payload": {"kind": "coverage"}})
+        payload = read_payload(data["payload"])
+        head: Any = _head_class().model_validate({k: v for k, v in data.items() if k != "payload"})
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(str(p) for p in first["loc"])
@@ -138,5 +170,14 @@ def read_line(raw: bytes, *, file: str = "", line: int = 0) -> Record:
 
 
 @cache
-def _open_envelope() -> type[Envelope]:
-    return open_class(Envelope)  # type: ignore[return-value]
+def _head_class() -> type[BaseModel]:
+    """The envelope without its payload, open: what every line of this MODEL has, whatever it carries."""
+    fields: dict[str, Any] = {
+        name: (
+            Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation,
+            _field(info),
+        )
+        for name, info in Envelope.model_fields.items()
+        if name != "payload"
+    }
+    return create_model("EnvelopeHead", __config__=ConfigDict(extra="allow", populate_by_name=True), **fields)

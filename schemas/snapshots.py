@@ -16,7 +16,8 @@ class Config(Model):
 
     kind: Literal["config"] = "config"
     source: str = Field(
-        description="dict, argparse, dataclass, pydantic, omegaconf, wandb.config, mlflow, yaml, json"
+        description="what it was read from: dict, argparse, dataclass, pydantic, omegaconf, wandb.config, mlflow, "
+        "yaml, json, toml, namespace, to_dict"
     )
     values: dict[str, Scalar] = Field(description="dotted leaf -> value; secrets masked")
     digest: Digest = Field(description="sha256 over the canonical JSON of the masked values")
@@ -102,7 +103,9 @@ class Environment(Model):
         default={}, description="determinism, TF32, SDPA backends, compile and kernel switches"
     )
     world_size: int = 1
-    digest: Digest = Field(description="sha256 over all of the above")
+    digest: Digest = Field(
+        description="sha256 over all of the above but device UUIDs: a node swap is no drift"
+    )
 
 
 Snapshot = Config | Effective | CodeState | Environment

@@ -81,7 +81,6 @@ def test_after_200_kills_every_acknowledged_record_is_in_the_ledger(
     assert {d.code for d in found.damage} <= {"LIN-J001"}
     assert {d.file for d in found.damage} >= set(torn)
     assert found.whole
-    print("XX", len(torn), len(acknowledged))
     assert torn, "no kill fell inside a line: the kills prove too little"
 
 
