@@ -87,7 +87,7 @@ def open_class(model: type[Model]) -> type[Model]:
 def _field(info: FieldInfo) -> Any:
     """The default and the alias of a field, for a model that declares it anew."""
     if info.default_factory is not None:
-        return Field(default_factory=info.default_factory, alias=info.alias)  # type: ignore[misc]
+        return Field(default_factory=info.default_factory, alias=info.alias)
     return Field(default=info.default, alias=info.alias)
 
 
