@@ -12,7 +12,7 @@ from blake3 import blake3
 from lineage.capture import digest
 
 from .table import SPREAD, Column, Table
-from .timing import summary, take_turns, timed
+from .timing import Variant, summary, take_turns, timed
 
 NAME = "digest"
 COLUMNS = (
@@ -45,6 +45,10 @@ def _bytes(t: torch.Tensor) -> memoryview:
     return memoryview(t.view(torch.uint8).numpy())
 
 
+def _turn(read: Callable[[torch.Tensor], Any], t: torch.Tensor) -> Variant:
+    return lambda: timed(lambda: read(t))
+
+
 def _sees_a_swap(read: Callable[[torch.Tensor], Any], dtype: torch.dtype) -> str:
     """Try it: does the result change when two different elements change places?"""
     t = torch.arange(1, 4097).to(dtype)
@@ -61,7 +65,7 @@ def run(*, rounds: int = 7, megabytes: int = 64, threads: int = 1) -> Table:
     for dtype in (torch.float32, torch.bfloat16):
         t = torch.randn(size // dtype.itemsize, generator=torch.Generator().manual_seed(1)).to(dtype)
         found = readers()
-        samples = take_turns({n: (lambda r=r: timed(lambda: r(t))) for n, r in found.items()}, rounds)  # type: ignore[misc]
+        samples = take_turns({name: _turn(read, t) for name, read in found.items()}, rounds)
         reference = summary(samples[LANES])["median"]
         for name, values in samples.items():
             s: dict[str, Any] = summary(values)

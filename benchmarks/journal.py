@@ -9,6 +9,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def run(*, rounds: int = 8, appends: int = 40) -> Table:
         }
 
         def turn(append: Callable[[int], object]) -> Variant:
-            return lambda: [timed(lambda i=i: append(i)) for i in range(appends)]  # type: ignore[misc]
+            return lambda: [timed(partial(append, i)) for i in range(appends)]
 
         samples = take_turns({name: turn(write) for name, (_, write) in writers.items()}, rounds)
         _rows(table, samples, {name: durable for name, (durable, _) in writers.items()})

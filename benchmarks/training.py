@@ -60,7 +60,7 @@ class Training:
         """Forward and backward; returns the loss."""
         loss = model.loss_of(self.model(batch["input_ids"]), batch["labels"])
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     def update(self) -> None:

@@ -39,7 +39,9 @@ def measure(reach: Reach, layered: Callable[..., Any], folder: Path, rounds: int
 
     def artifact() -> list[float]:
         record = wandb.Artifact("ckpt", type="checkpoint", metadata={"step": 1})
-        reach.timed((STATE, "checkpoint", "run.log_artifact, metadata only"), lambda: bare.log_artifact(record))
+        reach.timed(
+            (STATE, "checkpoint", "run.log_artifact, metadata only"), lambda: bare.log_artifact(record)
+        )
         return []
 
     take_turns(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -58,7 +59,7 @@ def _iso(value: datetime) -> str:
 
 
 Time = Annotated[
-    datetime,
+    AwareDatetime,
     PlainSerializer(_iso, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]

@@ -110,7 +110,8 @@ _BY_KIND = {m.model_fields["kind"].default: m for m in PAYLOADS}
 
 def read_payload(data: dict[str, Any]) -> Any:
     """Read a payload by its kind; an unknown kind becomes `Opaque`."""
-    model = _BY_KIND.get(data.get("kind"))
+    kind = data.get("kind")
+    model = _BY_KIND.get(kind) if isinstance(kind, str) else None
     if model is None:
         return Opaque.model_validate(data)
     try:
@@ -126,7 +127,7 @@ def read_line(raw: bytes, *, file: str = "", line: int = 0) -> Record:
     """
     try:
         data = json.loads(raw)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise RecordError("bad_json", f"not JSON: {e}") from None
     if not isinstance(data, dict):
         raise RecordError("bad_json", "a JSON object is due on each line")

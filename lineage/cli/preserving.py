@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .._rooms import schemas
 from ..capture.pseudonym import node
-from ..ledger import evidence, layout
+from ..ledger import evidence, files, layout
 from ..ledger.journal import Journal
 from ..ledger.scan import heads
 from ..ledger.seal import seal
@@ -24,6 +27,8 @@ class Item:
     source: Path
     checkpoint: str | None = None
     members: Sequence[Path] | None = None
+    known: schemas.Manifest | None = None
+    """the manifest recorded at the save"""
 
     @property
     def size(self) -> int:
@@ -46,7 +51,7 @@ def plan(subject: Subject, segment: str, bad: schemas.FirstBad) -> list[Item]:
     ):
         found = nodes.get(uid or "")
         if found and found.checkpoint.path:
-            items.append(Item(what, Path(found.checkpoint.path), uid))
+            items.append(Item(what, Path(found.checkpoint.path), uid, known=found.checkpoint.manifest))
     captured = subject.ledger.path / "captured" / segment
     if captured.is_dir():
         items.append(Item("first bad batch", captured))
@@ -68,7 +73,7 @@ def preserve_all(
 ) -> tuple[list[schemas.Preserved], list[str]]:
     """Keep every item and record it. What cannot be kept is named; the rest is kept nevertheless."""
     ledger = subject.ledger.path
-    place = schemas.Place(node=node(subject.ledger.run, socket.gethostname()), pid=_pid())
+    place = schemas.Place(node=node(subject.ledger.run, socket.gethostname()), pid=os.getpid())
     journal = Journal(ledger, subject.ledger.run, segment, 0, place)
     kept, problems = [], []
     if bad.last_good_checkpoint is None:
@@ -79,13 +84,14 @@ def preserve_all(
         )
     for item in items:
         try:
-            found = evidence.preserve(
-                ledger, item.source, item.what, members=item.members, progress=lambda done, total: None
-            )
+            found = _preserve(ledger, item)
         except (evidence.EvidenceError, OSError) as e:
             problems.append(f"{item.what}: {e}")
             continue
         advance(item.size)
+        if item.known:
+            wrong = files.compare(ledger / found.location, item.known)
+            problems += [f"{item.what}: LIN-C005: {w}; it is kept as it is now" for w in wrong[:3]]
         kept.append(found)
         record = journal.append(found)
         if item.checkpoint:
@@ -102,6 +108,21 @@ def preserve_all(
     return kept, problems
 
 
+def _preserve(ledger: Path, item: Item) -> schemas.Preserved:
+    """Keep one item. Files that ranks may still append to are copied first, and the copy is kept."""
+    if item.members is None:
+        return evidence.preserve(ledger, item.source, item.what)
+    with tempfile.TemporaryDirectory(
+        dir=layout.make_folder(evidence.folder(ledger)), prefix=".taken-"
+    ) as taken:
+        for member in item.members:
+            target = Path(taken) / member.relative_to(item.source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(member, target)
+        found = evidence.preserve(ledger, Path(taken), item.what)
+    return found.model_copy(update={"source": str(item.source)})
+
+
 def _hold(subject: Subject, journal: Journal, *, complete: bool) -> None:
     """The incident goes on: its evidence is held. Nothing is said where some of it is missing."""
     incidents = subject.ledger.of("incident")
@@ -109,9 +130,3 @@ def _hold(subject: Subject, journal: Journal, *, complete: bool) -> None:
         latest: schemas.Incident = incidents[-1].payload
         held = schemas.Incident.model_validate({**latest.model_dump(), "status": "evidence_held"})
         journal.append(held, caused_by=[incidents[-1].id])
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()

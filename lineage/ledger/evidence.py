@@ -39,15 +39,12 @@ def preserve(
     source: Path,
     what: str,
     *,
-    known: schemas.Manifest | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     members: Sequence[Path] | None = None,
 ) -> schemas.Preserved:
     """Copy a folder or a file into the store, verify the copy, and make it read-only.
 
     Args:
-        known: the manifest recorded at the save. Where a file differs from it, the evidence is still kept
-            and `EvidenceError` is not raised; the difference is the caller's to record.
         progress: called with (bytes done, bytes in all).
         members: the files to take; all of the source's by default.
 

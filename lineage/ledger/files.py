@@ -28,10 +28,13 @@ def file_digest(path: Path) -> str:
 
 
 def listing(path: Path) -> list[Path]:
-    """The files of a checkpoint folder (or the one file), our own sidecars left out, sorted by path."""
+    """The files of a checkpoint folder (or the one file), our own sidecars left out, sorted by path.
+
+    A link to a file counts as the file: caches keep checkpoints as links, and the content is what is loaded.
+    """
     if path.is_file():
         return [path]
-    found = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())
+    found = (p for p in path.rglob("*") if p.is_file())
     return sorted(p for p in found if not any(fnmatch(p.name, pattern) for pattern in SIDECAR_PATTERNS))
 
 

@@ -32,8 +32,14 @@ def make_folder(path: Path) -> Path:
 
 
 def fallback_root() -> Path:
-    """Where a ledger goes when its own folder cannot be written."""
-    return Path(tempfile.gettempdir()) / f"lineage-runs-{os.getuid()}"
+    """Where a ledger goes when its own folder cannot be written.
+
+    One folder per user; where somebody else has taken that name, a new folder of its own.
+    """
+    path = Path(tempfile.gettempdir()) / f"lineage-runs-{os.getuid()}"
+    if path.exists() and (path.is_symlink() or path.stat().st_uid != os.getuid()):
+        return Path(tempfile.mkdtemp(prefix="lineage-runs-"))
+    return path
 
 
 def journal_folder(ledger: Path) -> Path:

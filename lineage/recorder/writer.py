@@ -239,5 +239,8 @@ class Writer:
             log.warning("lineage: the disk never took the last records; %s", where)
 
     def _close_tables(self) -> None:
-        for table in self._tables.values():
-            table.close()
+        for name, table in self._tables.items():
+            try:
+                table.close()
+            except Exception as e:
+                self.trouble("series", e, f"the table {name} stays as a stream; it can be read as it is")

@@ -45,7 +45,8 @@ def life(writers: subprocess.Popen[str], ledger: Path, seed: int, after: int, de
     sent, said = cast(IO[str], writers.stdin), cast(IO[str], writers.stdout)
     sent.write(f"{ledger} {seed}\n")
     sent.flush()
-    pid, begun, acknowledged = 0, False, []
+    acknowledged: list[str] = []
+    pid, begun = 0, False
     while not (pid and begun and len(acknowledged) >= after):
         word, _, value = said.readline().partition(" ")
         if word == "pid":
