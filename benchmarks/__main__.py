@@ -30,7 +30,7 @@ EXPERIMENTS = {
 SMOKE: dict[str, dict[str, Any]] = {
     "blocking": {"rounds": 1, "steps": 2, "states": ("healthy", "dead"), "retries": 1, "exit_timeout": 1.0},
     "journal": {"rounds": 1, "appends": 3},
-    "attach": {"rounds": 1},
+    "attach": {"rounds": 1, "imports": 1},
     "step": {"plan": None},  # set where torch may be imported
     "digest": {"rounds": 1, "megabytes": 1},
 }

@@ -32,7 +32,7 @@ LIMITS = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
-"""With few retries, far below MLflow's defaults (2, 120 and 7 retries): else a call to a dead server lasts minutes."""
+"""And few retries, far below MLflow's defaults (2, 120 and 7 retries): else a call to a dead server lasts minutes."""
 IMPATIENT = 1.0
 """exit_timeout where the tracker is slow or dead: closing uses all of it, whatever it is."""
 WITH, WITHOUT = "the layer, this tracker", "the layer, no tracker"
@@ -117,24 +117,18 @@ def run(
     torch.set_num_threads(1)
     limits = {**LIMITS, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": str(retries)}
     os.environ.update(limits)
-    for module in WARM:
-        importlib.import_module(module)
     table = Table(NAME, "time inside one call, on the training thread", COLUMNS)
     reach = Reach()
     patience = {} if exit_timeout is None else {"exit_timeout": exit_timeout}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         with Server(folder) as server:
+            for module in WARM:  # while the server starts
+                importlib.import_module(module)
+            server.ready()
             for state in states:
-                _mlflow(
-                    reach,
-                    state,
-                    server,
-                    folder / state,
-                    rounds,
-                    steps,
-                    patience if state == "healthy" else {"exit_timeout": IMPATIENT},
-                )
+                settings = patience if state == "healthy" else {"exit_timeout": IMPATIENT}
+                _mlflow(reach, state, server, folder / state, rounds, steps, settings)
         measure_wandb(reach, Layered, folder / "wandb", rounds, steps)
     _rows(table, reach)
     _targets(table, reach)

@@ -38,7 +38,7 @@ def own_time(statement: str) -> dict[str, float]:
     return found
 
 
-def slowest(statement: str, *, repeats: int = 3, top: int = 8) -> list[str]:
+def slowest(statement: str, repeats: int, *, top: int = 8) -> list[str]:
     """One line: what the statement's imports cost, and the distributions that cost most of it."""
     runs = [own_time(statement) for _ in range(repeats)]
     runs.sort(key=lambda found: sum(found.values()))

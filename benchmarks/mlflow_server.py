@@ -18,7 +18,7 @@ from .probes import environment
 
 
 class Server:
-    """`mlflow server` on SQLite. Used as a context manager; raises `RuntimeError` where it does not start."""
+    """`mlflow server` on SQLite. A context manager that starts it; `ready` waits until it answers."""
 
     def __init__(self, folder: Path, patience: float = 90.0) -> None:
         self.folder, self.patience = folder, patience
@@ -32,27 +32,32 @@ class Server:
             *("--artifacts-destination", str(folder / "artifacts")),
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self._log = folder / "server.log"
 
     def __enter__(self) -> Server:
-        log = self.folder / "server.log"
-        with log.open("ab") as out:
+        with self._log.open("ab") as out:
             self._process = subprocess.Popen(
                 self._command,
                 stdout=out,
                 stderr=out,
                 cwd=self.folder,
-                env=environment(),
+                # no job runners: they are processes of their own, and nothing here submits a job
+                env={**environment(), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
                 start_new_session=True,
             )
+        return self
+
+    def ready(self) -> None:
+        """Wait until the server answers. Raises `RuntimeError` with its log where it does not start."""
+        assert self._process is not None, "ready() belongs inside the with block"
         end = time.monotonic() + self.patience
         while time.monotonic() < end and self._process.poll() is None:
             try:
                 with urllib.request.urlopen(f"{self.uri}/health", timeout=2):
-                    return self
+                    return
             except OSError:
                 time.sleep(0.1)
-        self.__exit__()
-        raise RuntimeError(f"`mlflow server` did not come up at {self.uri}:\n{log.read_text()[-2000:]}")
+        raise RuntimeError(f"`mlflow server` did not come up at {self.uri}:\n{self._log.read_text()[-2000:]}")
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:

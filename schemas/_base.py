@@ -162,6 +162,17 @@ class Scalar(Model):
             return cls.model_construct(type="list", value=[cls.of([k, v]) for k, v in value.items()])
         return cls.model_construct(type="repr", value=repr(value)[:4096])
 
+    def __eq__(self, other: object) -> bool:
+        """Equal in type and value, also across the open and the closed class; NaN equals NaN."""
+        if not isinstance(other, Scalar) or self.type != other.type:
+            return False
+        if self.type == "float":
+            return bool(float_to_json(self.value) == float_to_json(other.value))
+        return bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.type, repr(self.value)))
+
     def plain(self) -> Any:
         """Return the Python value again (`None` for `masked`)."""
         if self.type == "list" and isinstance(self.value, list):

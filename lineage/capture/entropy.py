@@ -61,8 +61,10 @@ def looks_random(run: str) -> bool:
     runs in the sources of torch, transformers, mlflow and wandb: what was flagged were identifiers of
     documents, drawn by chance too.
     """
-    if run.startswith("_Z") or (run.startswith("/") and run.count("/") > 2 and not _BASE64.fullmatch(run)):
+    if run.startswith("_Z"):
         return False
+    if run.startswith("/") and run.count("/") > 2 and not _BASE64.fullmatch(run):
+        return any(len(p) >= SHORTEST and looks_random(p) for p in run.split("/"))  # a path, part by part
     parts = [p for p in _PARTS.split(run) if p and not _PLAIN.fullmatch(p)]
     if not parts:
         return False

@@ -61,7 +61,7 @@ def sync(ledger: Ledger, alias: schemas.TrackerAlias, uri: str | None = None) ->
         except trackers.TrackerUnavailable as e:
             problems.append(f"the tracker is not available: {e}. Run `lineage sync` again later.")
             break
-    tracker.close()
+    _close(tracker)
     return {
         "tracker": alias.tracker,
         "id": alias.id,
@@ -80,11 +80,53 @@ def _open(alias: schemas.TrackerAlias, uri: str | None) -> trackers.Tracker:
 
             return trackers.adapter("mlflow", (MlflowClient(where), alias.id))
         if alias.tracker == "wandb":
-            import wandb
-
-            return trackers.adapter("wandb", wandb.init(id=alias.id, project=alias.project, resume="allow"))
+            return _open_wandb(alias, where)
     except ImportError as e:
         raise CliError(
             f"{alias.tracker} is not installed here: {e}. pip install 'runlineage[{alias.tracker}]'"
         ) from None
     raise CliError(f"this version does not know the tracker {alias.tracker!r}")
+
+
+def _open_wandb(alias: schemas.TrackerAlias, where: str | None) -> trackers.Tracker:
+    """Resume the W&B run for writing; it must not be training at the same time."""
+    import wandb
+
+    kind, _, folder = (where or "").partition(":")
+    if kind in ("offline", "disabled"):
+        how = (
+            f"send its log first, `wandb sync wandb/{folder}`, then name the server: "
+            "`lineage sync --uri https://api.wandb.ai`"
+            if kind == "offline"
+            else "its page does not exist; the ledger has everything"
+        )
+        raise CliError(f"the W&B run {alias.id} was {kind}: {how}")
+    entity, _, project = (alias.project or "").rpartition("/")
+    settings = wandb.Settings(
+        base_url=where or "https://api.wandb.ai",
+        console="off",
+        disable_git=True,
+        save_code=False,
+        silent=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+    )
+    run = wandb.init(
+        id=alias.id,
+        entity=entity or None,
+        project=project or None,
+        resume="must",
+        mode="online",
+        settings=settings,
+    )
+    return trackers.adapter("wandb", run, sole_writer=True)
+
+
+def _close(tracker: trackers.Tracker) -> None:
+    """Let go of the tracker; a W&B run was resumed only for this, so it is finished."""
+    tracker.close()
+    if tracker.kind == "wandb":
+        import wandb
+
+        if wandb.run is not None:
+            wandb.run.finish()

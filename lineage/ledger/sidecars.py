@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from .._rooms import schemas
 from . import layout
@@ -60,6 +61,15 @@ def read(checkpoint: Path, rank: int = 0) -> schemas.Sidecar | None:
             "Install the runlineage release that wrote it, or a newer one."
         )
     try:
-        return schemas.open_class(schemas.Sidecar).model_validate(data)  # type: ignore[return-value]
+        return _read(data)
     except ValueError as e:
         raise SidecarError(f"{path} does not fit its schema: {e}") from None
+
+
+def _read(data: object) -> schemas.Sidecar:
+    """Read a sidecar of this version; where it does not fit, as one that a newer addition wrote."""
+    try:
+        return schemas.Sidecar.model_validate(data)
+    except ValueError:
+        sidecar: Any = schemas.open_class(schemas.Sidecar).model_validate(data)
+        return sidecar  # type: ignore[no-any-return]

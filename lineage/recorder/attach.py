@@ -99,12 +99,12 @@ def _attach(
     if not settings.enabled:
         recorder.live = False
         return recorder
-    recorder._hook()
+    recorder.steps.hook()
     if me.rank == 0:
         _capture_config(recorder, config, tracker)
         _capture_background(recorder)
     if parent is not None:
-        recorder._read_loaded()
+        recorder.steps.read_loaded()
     if parent is not None or settings.run_id is not None:
         recorder.begin()
     atexit.register(recorder.close)

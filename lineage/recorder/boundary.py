@@ -169,7 +169,7 @@ ROLLED_BACK = {
 
 CONFIG_CHANGED = {
     "wandb": "W&B's config shows only the later value of {keys}; both stand in the config keys lineage/drift/*",
-    "mlflow": "MLflow keeps the first value of {keys} and refuses the later one; both stand in the tags lineage/drift/*",
+    "mlflow": "MLflow keeps the first value of {keys} and refuses the later one; the tags lineage/drift/* have both",
 }
 """What a tracker's page makes of a config that changed on a resume; by tracker."""
 

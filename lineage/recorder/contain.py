@@ -50,4 +50,13 @@ def describe(error: BaseException) -> str:
     """Type and message of an exception, with secrets masked and shortened to 500 characters."""
     from ..capture.secrets import mask
 
-    return mask(f"{type(error).__name__}: {error}")[0][:500]
+    return mask(f"{type(error).__name__}: {_message(error)}")[0][:500]
+
+
+def _message(error: BaseException) -> str:
+    """The message; pydantic's without the input, which it shortens: half a secret has no shape to be masked by."""
+    details = getattr(error, "errors", None)
+    if type(error).__name__ != "ValidationError" or not callable(details):
+        return str(error)
+    found = details(include_input=False, include_context=False, include_url=False)
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['type']}" for e in found)

@@ -108,7 +108,9 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     """The last records of a segment: why it ended, what was covered, where it began to be bad, the verdict."""
     error = error or _unhandled(rec)
     reason = "exception" if error else "stop_requested" if rec.should_stop else "finished"
-    w.write(schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec._done))
+    w.write(
+        schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec.steps.done)
+    )
     rec.gaps += _unseen_ranks(w)
     w.write(coverage(rec))
     w.tasks.drain(w.settings.exit_timeout * 6)
@@ -191,7 +193,7 @@ def coverage(rec: Recorder) -> schemas.Coverage:
         "grad_norm": "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
     }
     for signal, line in values.items():
-        if signal in rec._streams.seen:
+        if signal in rec.steps.streams.seen:
             recorded.append(signal)
         else:
             missing[signal] = line
@@ -207,8 +209,8 @@ def coverage(rec: Recorder) -> schemas.Coverage:
 def exit_lines(rec: Recorder, w: Writer, left: int) -> list[str]:
     """Four lines: the ledger, what was recorded, what was not and the line that would add it, the next command."""
     found = coverage(rec)
-    alarms = sum(rec._streams.onsets.values())
-    steps = f"steps {rec._first}-{rec._done}" if rec._first is not None else "no steps"
+    alarms = sum(rec.steps.streams.onsets.values())
+    steps = f"steps {rec.steps.first}-{rec.steps.done}" if rec.steps.first is not None else "no steps"
     behind = f"; {left} records wait for the tracker" if left else ""
     lines = [
         f"lineage: ledger {w.ledger}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,19 +11,17 @@ from typing import Any
 from uuid6 import uuid7
 
 from .._rooms import schemas, trackers
-from ..capture import clip, effective, state
-from ..capture.later import Later
+from ..capture import effective
 from ..capture.watched import LINES, Watched
-from ..judge import restore as restore_
 from ..judge.drift import Declared
 from ..ledger import blobs
-from . import boundary, incidents, saving, streams
+from . import boundary, incidents, saving
 from .captured import Recent
-from .contain import contained, log
-from .gradients import GradientProbe
+from .contain import contained, describe, log
 from .identity import World, agree
 from .settings import Settings
 from .step import Step
+from .stepping import Stepping
 from .writer import Writer
 
 
@@ -58,16 +55,7 @@ class Recorder:
         self._writer: Writer | None = None
         self._pid = os.getpid()
         self._declared: list[Declared] = []
-        self._first: int | None = None
-        self._done = 0
-        self._samples = parent.checkpoint.samples or 0 if parent and parent.checkpoint else 0
-        self._tokens = parent.checkpoint.tokens or 0 if parent and parent.checkpoint else 0
-        self._norm: Any = None
-        self._probe: GradientProbe | None = None
-        self._streams = streams.Streams(lambda: self._probe.names if self._probe else [])
-        self._hyper: Any = None
         self._background: list[Any] = []
-        self._unwatch: Callable[[], None] = lambda: None
         self._segment_record: str | None = None
         self._segment: schemas.Segment | None = None
         self._saves: dict[tuple[int, str], int] = {}
@@ -75,7 +63,7 @@ class Recorder:
         self.blobs: list[bytes] = []
         self.recent = Recent()
         self.unhandled_before = incidents.last_unhandled()
-        self._loaded: list[schemas.ComponentDigest] = []
+        self.steps = Stepping(self)
 
     # -- containment
 
@@ -84,37 +72,9 @@ class Recorder:
         if self._writer is not None:
             self._writer.trouble(part, error, consequence)
         else:
-            log.warning(
-                "lineage: %s failed (%s: %s); %s. Training goes on.",
-                part,
-                type(error).__name__,
-                error,
-                consequence,
-            )
+            log.warning("lineage: %s failed (%s); %s. Training goes on.", part, describe(error), consequence)
 
     # -- the beginning
-
-    @contained("attach", "some live values are not recorded")
-    def _hook(self) -> None:
-        """Start watching: clipping, and local gradients before the reduction."""
-        if self.watched.optimizer is not None or self.watched.model is not None:
-            self._unwatch = clip.watch(self._clipped)
-        if self.watched.model is not None and self.settings.probes:
-            self._probe = GradientProbe(self.watched)
-        self.watched.generators = state.generators()
-        if self.watched.optimizer is not None:
-            self._hyper = effective.hyperparameters(self.watched.optimizer)
-
-    def _clipped(self, threshold: float, total_norm: Any) -> None:
-        self.seen.clip_threshold = threshold
-        self.seen.clip_calls += 1
-        self._norm = total_norm
-
-    @contained("resume", "loader and random-number state after the load are not shown")
-    def _read_loaded(self) -> None:
-        """Read what moves before the first step, right after the load."""
-        if self.settings.digests:
-            self._loaded = state.capture(self.watched, state.LOADED)
 
     def begin(self) -> Writer | None:
         """Open the ledger, once: at the first verb, when it is known what was resumed from."""
@@ -205,24 +165,18 @@ class Recorder:
                     f"watch() knows {', '.join(k for k in LINES if k != 'config')}; not {name!r}"
                 )
             setattr(self.watched, name, value)
-            if self._first is not None:
-                self.gaps.append(f"{name} was given after step {self._first}")
-        self._unwatch()
-        if self._probe is not None:
-            self._probe.remove()
-        self._hook()
+            if self.steps.first is not None:
+                self.gaps.append(f"{name} was given after step {self.steps.first}")
+        self.steps.unhook()
+        self.steps.hook()
 
     @contained("resume", "the parent checkpoint is not recorded")
     def resumed_from(self, path: str | Path, *, fork: bool = False) -> None:
         """Name the checkpoint that this process loaded. Call it after loading, before the first step."""
         self.parent = boundary.read_parent(path, self.world.rank)
         self.fork = fork
-        self._read_loaded()
-        if self.parent.checkpoint:
-            self._samples, self._tokens = (
-                self.parent.checkpoint.samples or 0,
-                self.parent.checkpoint.tokens or 0,
-            )
+        self.steps.read_loaded()
+        self.steps.count_from(self.parent)
         if self._writer is None:
             self.begin()
         else:
@@ -313,144 +267,6 @@ class Recorder:
                 )
             )
 
-    # -- a step from inside
-
-    @contained("step", "what the first step shows is not recorded")
-    def _enter(self, step: Step) -> None:
-        if not self.live or os.getpid() != self._pid:
-            return
-        self._norm = None
-        if self.watched.optimizer is not None:  # now: a scheduler may step inside the block
-            step.lr = float(self.watched.optimizer.param_groups[0]["lr"])
-        if self._first is None:
-            self._first = step.step
-            self._done = step.step - 1
-            self._start()
-
-    def _start(self) -> None:
-        """Before the first step: what was restored, and what holds after the load."""
-        w = self.begin()
-        if w is None:
-            return
-        w.step = self._done
-        self.now.first_step = self._first or 1
-        counters = state.step_counters(self.watched)
-        started = self._done > 0 or self.parent is not None or (counters is not None and counters[1] > 0)
-        if started and self.parent is None:
-            self._parent_by_content(w)
-        self.now.after_load = effective.capture(
-            self.watched, self.seen, "after_load" if started else "attach", self._done
-        )
-        w.write(self.now.after_load)
-        if self.parent is not None and self.parent.checkpoint is not None and self.settings.digests:
-            live = restore_.at_load(self.parent.live(), self._loaded, state.capture(self.watched))
-            self.now.restore = restore_.compare(self.parent.checkpoint.uid, self.parent.live(), live)
-            w.write(self.now.restore)
-        if self.parent is not None and self.parent.checkpoint is not None and self.world.rank == 0:
-            parent = self.parent
-            w.tasks.put(lambda: incidents.warn_if_quarantined(w, parent))
-
-    def _parent_by_content(self, w: Writer) -> None:
-        """No checkpoint was named: look for one whose recorded weights equal the live ones."""
-        self.parent = saving.find_by_content(w, self.watched) if self.settings.digests else None
-        self._write_segment("resume" if self.parent else "unknown")
-        if self.parent is None:
-            log.warning(
-                "lineage: training continues at step %d, and no checkpoint was named (LIN-C007). Name it: "
-                "lineage.attach(run, resumed_from=path)",
-                self._first,
-            )
-
-    @contained("step", "values of some steps are not recorded")
-    def _exit(self, step: Step, error: BaseException | None) -> None:
-        w = self._writer
-        if w is None or not self.live or os.getpid() != self._pid:
-            return
-        pending = self._pending(step)
-        if error is None:
-            self._done = w.step = step.step
-            self._consume(step)
-        self._streams.push(pending)
-        self._drain(w)
-        if error is not None:
-            return
-        if step.step == self._first:
-            self._after_first(w, step)
-        else:
-            self._in_run(w, step.step)
-
-    def _pending(self, step: Step) -> streams.Pending:
-        later, number = step.take_loss()
-        pending = streams.Pending(step.step, at=schemas.now(), batches=step.batches)
-        if later is not None:
-            pending.later["loss"] = later
-        elif number is not None:
-            pending.plain["loss"] = number
-        if hasattr(self._norm, "detach") and not hasattr(self._norm, "to_local"):
-            # a distributed tensor's full value would take a collective, and we issue none
-            pending.later["grad_norm"] = Later(self._norm)
-        if self._probe is not None:
-            pending.gradients = self._probe.take()
-        if step.lr is not None:
-            pending.plain["lr"] = step.lr
-        if self.seen.clip_threshold is not None:
-            pending.plain["clip_threshold"] = self.seen.clip_threshold
-        return pending
-
-    def _consume(self, step: Step) -> None:
-        self.watched.batches_seen += len(step.batches)
-        self._samples += sum(b.samples for b in step.batches) * self.world.world_size
-        self._tokens += sum(b.tokens for b in step.batches) * self.world.world_size
-        if step.batches and self.seen.samples_per_micro is None:
-            self.seen.samples_per_micro = step.batches[0].samples
-            self.seen.tokens_per_micro = step.batches[0].tokens
-            self.seen.micro_batches = len(step.batches)
-
-    def _drain(self, w: Writer, *, wait: bool = False) -> None:
-        """Take what has arrived: to the series, to the detectors, to the alarms."""
-        for values in self._streams.arrived(wait=wait):
-            w.rows("probes", streams.rows(w.ids.segment, self.world.rank, values))
-            w.rows("batches", streams.batch_rows(w.ids.segment, self.world.rank, values))
-            if values.step == self._first:
-                self.now.batches = [digest for digest, _, _ in values.batches]
-            for signal, phase, finding in self._streams.judge(values):
-                incidents.raise_alarm(self, w, signal, phase, finding, values)
-
-    def _after_first(self, w: Writer, step: Step) -> None:
-        self.now.effective = effective.capture(self.watched, self.seen, "after_first_step", step.step)
-        w.write(self.now.effective)
-        self._hyper = self._facts()
-        if self.world.rank == 0:
-            declared, parent, first = list(self._declared), self.parent, replace(self.now)
-
-            def judge() -> None:
-                # code and environment come from threads that may still run now; the live values must not move on
-                first.code, first.environment = self.now.code, self.now.environment
-                boundary.judge(w, parent, first, declared)
-
-            w.tasks.put(judge)
-
-    def _facts(self) -> Any:
-        held = (
-            effective.hyperparameters(self.watched.optimizer) if self.watched.optimizer is not None else None
-        )
-        base = getattr(self.watched.scheduler, "base_lrs", None)
-        return held, tuple(base) if base else None, self.seen.clip_threshold
-
-    def _in_run(self, w: Writer, step: int) -> None:
-        """Undeclared run-time drift: plain values that no schedule moves, compared each step."""
-        facts = self._facts()
-        if facts == self._hyper:
-            return
-        self._hyper = facts
-        before = self.now.effective
-        after = effective.capture(self.watched, self.seen, "in_run", step)
-        w.write(after)
-        if before is not None and self.world.rank == 0:
-            declared = list(self._declared)
-            w.tasks.put(lambda: boundary.judge_in_run(w, before, after, step, declared))
-        self.now.effective = after
-
     # -- the end
 
     def __enter__(self) -> Recorder:
@@ -465,13 +281,11 @@ class Recorder:
     def close(self, error: BaseException | None = None) -> None:
         """End the segment: coverage, seal, report lines. Called at exit where it was not called before."""
         w = self._writer
-        self._unwatch()
-        if self._probe is not None:
-            self._probe.remove()
+        self.steps.unhook()
         if w is None or not self.live or os.getpid() != self._pid:
             self.live = False
             return
-        self._drain(w, wait=True)
+        self.steps.drain(w, wait=True)
         self.live = False
         incidents.close(self, w, error)
         left = w.close()

@@ -49,7 +49,7 @@ class Saving:
         w = rec.begin()
         if w is None or not rec.live:
             return
-        step = rec._done if self._step is None else self._step
+        step = rec.steps.done if self._step is None else self._step
         live = state.capture(rec.watched) if rec.settings.digests else []
         if w.world.rank != 0:
             live = [c for c in live if c.scope == "rank"]
@@ -64,8 +64,8 @@ class Saving:
             step=step,
             parents=[parent] if parent else [],
             regime=rec.regime_id(),
-            samples=rec._samples or None,
-            tokens=rec._tokens or None,
+            samples=rec.steps.samples or None,
+            tokens=rec.steps.tokens or None,
             live=live,
             lr_ahead=held.lr_ahead,
         )

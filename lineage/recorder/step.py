@@ -28,7 +28,7 @@ class Step:
         self.recorder.trouble(part, error, consequence)
 
     def __enter__(self) -> Step:
-        self.recorder._enter(self)
+        self.recorder.steps.enter(self)
         if self._first is not None:
             self.batch(self._first)
             self._first = None
@@ -37,7 +37,7 @@ class Step:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.recorder._exit(self, error)
+        self.recorder.steps.exit(self, error)
 
     @contained("fingerprints", "batches of some steps are not fingerprinted")
     def batch(self, batch: Any) -> None:

@@ -212,6 +212,9 @@ class Writer:
         left = 0
         if self.outbox is not None:
             left = self.outbox.close(self.settings.exit_timeout)
+            if left:
+                why = TimeoutError(f"{left} items were not shown within {self.settings.exit_timeout:g} s")
+                self._tracker_trouble(why, None, False)
             with contextlib.suppress(Exception):
                 self.outbox.tracker.close()
         self._finish_journal()

@@ -19,7 +19,9 @@ CANARY = "canary-of-"
 
 def in_url(name: str) -> str:
     """A sample as the password of a URL."""
-    return SAMPLES[name] if SAMPLES[name].isascii() and not set(SAMPLES[name]) & set("\n/ ?#@") else quoted(name)
+    return (
+        SAMPLES[name] if SAMPLES[name].isascii() and not set(SAMPLES[name]) & set("\n/ ?#@") else quoted(name)
+    )
 
 
 def quoted(name: str) -> str:

@@ -129,6 +129,6 @@ def test_a_rank_without_a_run_and_without_a_process_group_joins_the_segment_of_t
     assert segment.ranks == (0, 1)
     assert {r.payload.identity for r in ledger.of("segment")} == {"launcher"}
     assert [r.rank for r in ledger.of("run")] == [0]
-    assert [(r.rank, r.step) for r in ledger.of("alarm") if r.payload.phase == "onset"][0] == (1, 3)
+    assert next((r.rank, r.step) for r in ledger.of("alarm") if r.payload.phase == "onset") == (1, 3)
     assert log.summary["lineage/first_non_finite"].startswith("rank 1, step 3")
     assert "rank 1, step 3" in log.summary["lineage/first_bad"]

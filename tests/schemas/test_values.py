@@ -109,3 +109,16 @@ def test_times_are_written_in_utc_with_microseconds() -> None:
     adapter = TypeAdapter(schemas.Time)
     written = adapter.dump_json(adapter.validate_python("2026-11-29T17:00:00+01:00"))
     assert written == b'"2026-11-29T16:00:00.000000Z"'
+
+
+def test_a_scalar_equals_its_open_twin_and_nan_equals_nan() -> None:
+    """A value read from a newer writer is the same value."""
+    twin = schemas.open_class(schemas.Scalar)
+    for value in (1, 1.5, "x", None, True, [1, "a"], float("nan")):
+        one = schemas.Scalar.of(value)
+        other = twin.model_validate({**one.model_dump(mode="json"), "unit": "m"})
+        assert one == other
+        assert other == one
+        assert len({one, other}) == 1
+    assert schemas.Scalar.of(1) != schemas.Scalar.of(1.0)
+    assert schemas.Scalar.of("NaN") != schemas.Scalar.of(float("nan"))

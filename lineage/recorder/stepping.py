@@ -1,0 +1,229 @@
+"""A step from inside: what is read before it, what it leaves behind, and what the first one shows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .._rooms import schemas
+from ..capture import clip, effective, state
+from ..capture.later import Later
+from ..judge import restore as restore_
+from . import boundary, incidents, saving, streams
+from .contain import contained, log
+from .gradients import GradientProbe
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+    from .step import Step
+
+
+class Stepping:
+    """Follows a recorder's steps: counters, probes, detectors, and drift while the run goes on."""
+
+    def __init__(self, rec: Recorder) -> None:
+        self.rec = rec
+        self.first: int | None = None
+        self.done = 0
+        self.samples = 0
+        self.tokens = 0
+        """consumed samples and tokens, global and cumulative"""
+        self.norm: Any = None
+        self.probe: GradientProbe | None = None
+        self.streams = streams.Streams(lambda: self.probe.names if self.probe else [])
+        self.hyper: Any = None
+        self.unwatch: Callable[[], None] = lambda: None
+        self.loaded: list[schemas.ComponentDigest] = []
+        self.count_from(rec.parent)
+
+    def count_from(self, parent: boundary.Parent | None) -> None:
+        """Go on counting samples and tokens where the parent checkpoint stood."""
+        known = parent.checkpoint if parent else None
+        self.samples, self.tokens = (known.samples or 0, known.tokens or 0) if known else (0, 0)
+
+    def trouble(self, part: str, error: BaseException, consequence: str) -> None:
+        """Hand a failure to the recorder."""
+        self.rec.trouble(part, error, consequence)
+
+    def unhook(self) -> None:
+        """Stop watching."""
+        self.unwatch()
+        if self.probe is not None:
+            self.probe.remove()
+
+    @contained("attach", "some live values are not recorded")
+    def hook(self) -> None:
+        """Start watching: clipping, and local gradients before the reduction."""
+        if self.rec.watched.optimizer is not None or self.rec.watched.model is not None:
+            self.unwatch = clip.watch(self._clipped)
+        if self.rec.watched.model is not None and self.rec.settings.probes:
+            self.probe = GradientProbe(self.rec.watched)
+        self.rec.watched.generators = state.generators()
+        if self.rec.watched.optimizer is not None:
+            self.hyper = effective.hyperparameters(self.rec.watched.optimizer)
+
+    def _clipped(self, threshold: float, total_norm: Any) -> None:
+        self.rec.seen.clip_threshold = threshold
+        self.rec.seen.clip_calls += 1
+        self.norm = total_norm
+
+    @contained("resume", "loader and random-number state after the load are not shown")
+    def read_loaded(self) -> None:
+        """Read what moves before the first step, right after the load."""
+        if self.rec.settings.digests:
+            self.loaded = state.capture(self.rec.watched, state.LOADED)
+
+    @contained("step", "what the first step shows is not recorded")
+    def enter(self, step: Step) -> None:
+        """Before an update: its learning rate, and at the first one what was restored."""
+        if not self.rec.live or os.getpid() != self.rec._pid:
+            return
+        self.norm = None
+        if self.rec.watched.optimizer is not None:  # now: a scheduler may step inside the block
+            step.lr = float(self.rec.watched.optimizer.param_groups[0]["lr"])
+        if self.first is None:
+            self.first = step.step
+            self.done = step.step - 1
+            self._start()
+
+    def _start(self) -> None:
+        """Before the first step: what was restored, and what holds after the load."""
+        w = self.rec.begin()
+        if w is None:
+            return
+        w.step = self.done
+        self.rec.now.first_step = self.first or 1
+        counters = state.step_counters(self.rec.watched)
+        started = self.done > 0 or self.rec.parent is not None or (counters is not None and counters[1] > 0)
+        if started and self.rec.parent is None:
+            self._parent_by_content(w)
+        self.rec.now.after_load = effective.capture(
+            self.rec.watched, self.rec.seen, "after_load" if started else "attach", self.done
+        )
+        w.write(self.rec.now.after_load)
+        if (
+            self.rec.parent is not None
+            and self.rec.parent.checkpoint is not None
+            and self.rec.settings.digests
+        ):
+            live = restore_.at_load(self.rec.parent.live(), self.loaded, state.capture(self.rec.watched))
+            self.rec.now.restore = restore_.compare(
+                self.rec.parent.checkpoint.uid, self.rec.parent.live(), live
+            )
+            w.write(self.rec.now.restore)
+        if (
+            self.rec.parent is not None
+            and self.rec.parent.checkpoint is not None
+            and self.rec.world.rank == 0
+        ):
+            parent = self.rec.parent
+            w.tasks.put(lambda: incidents.warn_if_quarantined(w, parent))
+
+    def _parent_by_content(self, w: Writer) -> None:
+        """No checkpoint was named: look for one whose recorded weights equal the live ones."""
+        self.rec.parent = saving.find_by_content(w, self.rec.watched) if self.rec.settings.digests else None
+        self.rec._write_segment("resume" if self.rec.parent else "unknown")
+        if self.rec.parent is None:
+            log.warning(
+                "lineage: training continues at step %d, and no checkpoint was named (LIN-C007). Name it: "
+                "lineage.attach(run, resumed_from=path)",
+                self.first,
+            )
+
+    @contained("step", "values of some steps are not recorded")
+    def exit(self, step: Step, error: BaseException | None) -> None:
+        """After an update: its values, and what changed since the last one."""
+        w = self.rec._writer
+        if w is None or not self.rec.live or os.getpid() != self.rec._pid:
+            return
+        pending = self._pending(step)
+        if error is None:
+            self.done = w.step = step.step
+            self._consume(step)
+        self.streams.push(pending)
+        self.drain(w)
+        if error is not None:
+            return
+        if step.step == self.first:
+            self._after_first(w, step)
+        else:
+            self._in_run(w, step.step)
+
+    def _pending(self, step: Step) -> streams.Pending:
+        later, number = step.take_loss()
+        pending = streams.Pending(step.step, at=schemas.now(), batches=step.batches)
+        if later is not None:
+            pending.later["loss"] = later
+        elif number is not None:
+            pending.plain["loss"] = number
+        if hasattr(self.norm, "detach") and not hasattr(self.norm, "to_local"):
+            # a distributed tensor's full value would take a collective, and we issue none
+            pending.later["grad_norm"] = Later(self.norm)
+        if self.probe is not None:
+            pending.gradients = self.probe.take()
+        if step.lr is not None:
+            pending.plain["lr"] = step.lr
+        if self.rec.seen.clip_threshold is not None:
+            pending.plain["clip_threshold"] = self.rec.seen.clip_threshold
+        return pending
+
+    def _consume(self, step: Step) -> None:
+        self.rec.watched.batches_seen += len(step.batches)
+        self.samples += sum(b.samples for b in step.batches) * self.rec.world.world_size
+        self.tokens += sum(b.tokens for b in step.batches) * self.rec.world.world_size
+        if step.batches and self.rec.seen.samples_per_micro is None:
+            self.rec.seen.samples_per_micro = step.batches[0].samples
+            self.rec.seen.tokens_per_micro = step.batches[0].tokens
+            self.rec.seen.micro_batches = len(step.batches)
+
+    def drain(self, w: Writer, *, wait: bool = False) -> None:
+        """Take what has arrived: to the series, to the detectors, to the alarms."""
+        for values in self.streams.arrived(wait=wait):
+            w.rows("probes", streams.rows(w.ids.segment, self.rec.world.rank, values))
+            w.rows("batches", streams.batch_rows(w.ids.segment, self.rec.world.rank, values))
+            if values.step == self.first:
+                self.rec.now.batches = [digest for digest, _, _ in values.batches]
+            for signal, phase, finding in self.streams.judge(values):
+                incidents.raise_alarm(self.rec, w, signal, phase, finding, values)
+
+    def _after_first(self, w: Writer, step: Step) -> None:
+        self.rec.now.effective = effective.capture(
+            self.rec.watched, self.rec.seen, "after_first_step", step.step
+        )
+        w.write(self.rec.now.effective)
+        self.hyper = self._facts()
+        if self.rec.world.rank == 0:
+            declared, parent, first = list(self.rec._declared), self.rec.parent, replace(self.rec.now)
+
+            def judge() -> None:
+                # code and environment come from threads that may still run now; the live values must not move on
+                first.code, first.environment = self.rec.now.code, self.rec.now.environment
+                boundary.judge(w, parent, first, declared)
+
+            w.tasks.put(judge)
+
+    def _facts(self) -> Any:
+        held = (
+            effective.hyperparameters(self.rec.watched.optimizer)
+            if self.rec.watched.optimizer is not None
+            else None
+        )
+        base = getattr(self.rec.watched.scheduler, "base_lrs", None)
+        return held, tuple(base) if base else None, self.rec.seen.clip_threshold
+
+    def _in_run(self, w: Writer, step: int) -> None:
+        """Undeclared run-time drift: plain values that no schedule moves, compared each step."""
+        facts = self._facts()
+        if facts == self.hyper:
+            return
+        self.hyper = facts
+        before = self.rec.now.effective
+        after = effective.capture(self.rec.watched, self.rec.seen, "in_run", step)
+        w.write(after)
+        if before is not None and self.rec.world.rank == 0:
+            declared = list(self.rec._declared)
+            w.tasks.put(lambda: boundary.judge_in_run(w, before, after, step, declared))
+        self.rec.now.effective = after
