@@ -79,12 +79,13 @@ class Layered:
             step.__exit__(None, None, None)
 
     def turn(self, steps: int) -> Variant:
-        """Some steps, an intervention and a checkpoint."""
+        """Some steps, three interventions and a checkpoint."""
 
         def take() -> list[float]:
             for _ in range(steps):
                 self.step()
-            self._call("mitigate", lambda: self.rec.mitigate("learning_rate", why="a benchmark", after=1e-4))
+            for _ in range(3):
+                self._call("mitigate", lambda: self.rec.mitigate("learning_rate", why="measured", after=1e-4))
             done = self.training.done
             path = self.training.save(self.folder / "checkpoints" / f"{self.who}-{done}")
             uid = self._call("checkpoint", lambda: self.rec.checkpoint(path, step=done))

@@ -22,9 +22,9 @@ COLUMNS = (
     Column("what", "one training step with"),
     *SPREAD,
     Column("ratio", "time, bare step = 1", "ratio"),
-    Column("cpu", "CPU, all threads", "seconds"),
-    Column("cpu_ratio", "CPU, bare step = 1", "ratio"),
-    Column("added", "added CPU", "percent"),
+    Column("cpu", "CPU median", "seconds"),
+    Column("cpu_least", "CPU least", "seconds"),
+    Column("added", "added to the least", "percent"),
 )
 BARE, LAYER = "no layer", "layer, defaults"
 Stepper = Callable[[training.Training], float]
@@ -99,10 +99,11 @@ def run(*, plan: Mapping[training.Size, tuple[int, int]] | None = None) -> Table
         "every variant has its own model, optimizer and data, alike from the seed; the losses came out equal",
         "the layer records to its ledger without a tracker; its threads settle after a turn, outside the wall "
         "clock and inside the CPU time",
-        "CPU: processor time of the whole process per step, what its threads do later included; on a machine "
-        "that others use too it tells more than the wall clock. W&B's own process is not counted",
+        "CPU: processor time of the whole process per step, over a turn, what its threads do afterwards "
+        "included; least: the turn that was disturbed least, which neighbours on the machine (shared caches, "
+        "sibling threads) lengthen too. W&B's own process is not counted",
         "the bare step and all others read the loss with .item(); on a CPU that waits for nothing",
-        "added: median CPU time over the bare step's, less one; a negative one is noise",
+        "a negative share is noise, and tells how much of the others is",
     ]
     return table
 
@@ -157,14 +158,21 @@ def _measure(table: Table, size: training.Size, rounds: int, steps: int, folder:
 def _rows(
     table: Table, name: str, samples: Mapping[str, list[float]], cpu: Mapping[str, list[float]]
 ) -> None:
-    base, base_cpu = (summary(found[BARE])["median"] for found in (samples, cpu))
+    base, base_cpu = summary(samples[BARE])["median"], min(cpu[BARE])
     for what, found in samples.items():
         s: dict[str, Any] = summary(found)
-        spent = summary(cpu[what])["median"]
-        ratio = spent / base_cpu
+        spent = summary(cpu[what])
         table.add(
-            model=name, what=what, **s, ratio=s["median"] / base, cpu=spent, cpu_ratio=ratio, added=ratio - 1
+            model=name,
+            what=what,
+            **s,
+            ratio=s["median"] / base,
+            cpu=spent["median"],
+            cpu_least=spent["min"],
+            added=spent["min"] / base_cpu - 1,
         )
-    added = summary(cpu[LAYER])["median"] - base_cpu
-    measured = f"{1000 * added:+.2f} ms of CPU on {1000 * base_cpu:.0f} ms, {100 * added / base_cpu:+.1f} %"
-    table.notes.append(f"{name}: the layer adds {measured}")
+    added = min(cpu[LAYER]) - base_cpu
+    table.notes.append(
+        f"{name}: the layer adds {1000 * added:+.2f} ms of CPU on {1000 * base_cpu:.0f} ms, "
+        f"{100 * added / base_cpu:+.1f} %"
+    )

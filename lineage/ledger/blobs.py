@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
 from pathlib import Path
 
 from . import layout
@@ -16,18 +14,7 @@ def put(ledger: Path, data: bytes) -> str:
     path = path_of(ledger, "sha256:" + hexa)
     if not path.exists():
         layout.make_folder(path.parent)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, layout.FILE_MODE)
-        try:
-            with os.fdopen(fd, "wb") as f:
-                f.write(data)
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        layout.fsync_folder(path.parent)
+        layout.write_durably(path, data)
     return "sha256:" + hexa
 
 

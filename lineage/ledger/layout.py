@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import threading
 from pathlib import Path
 
 DIRECTORY_MODE = 0o700
@@ -70,3 +71,22 @@ def fsync_folder(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def write_durably(path: Path, data: bytes, mode: int = FILE_MODE) -> None:
+    """Write a file whole or not at all: temporary file, fsync, rename, folder fsync.
+
+    Raises `OSError` and leaves nothing behind. Safe against threads and processes that write the same path.
+    """
+    temporary = path.with_name(f".lineage.{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)

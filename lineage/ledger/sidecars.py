@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from .._rooms import schemas
 from . import layout
+
+
+MODE = 0o666
+"""A sidecar is as readable as the user's umask makes the checkpoint beside it: whoever may resume must read it."""
 
 
 class SidecarError(ValueError):
@@ -26,17 +29,7 @@ def path_of(checkpoint: Path, rank: int = 0) -> Path:
 def write(checkpoint: Path, sidecar: schemas.Sidecar) -> Path:
     """Write a sidecar durably: temporary file, fsync, rename. Raises `OSError`, leaves nothing."""
     path = path_of(checkpoint, sidecar.rank)
-    temporary = path.with_name(f".lineage.{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as f:
-            f.write(sidecar.model_dump_json(by_alias=True))
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    layout.fsync_folder(path.parent)
+    layout.write_durably(path, sidecar.model_dump_json(by_alias=True).encode(), MODE)
     return path
 
 

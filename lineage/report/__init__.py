@@ -42,8 +42,5 @@ def write(ledger: Ledger, folder: Path) -> list[Path]:
 
 
 def _write(path: Path, text: str) -> Path:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8", errors="replace")
-    temporary.chmod(layout.FILE_MODE)
-    temporary.replace(path)
+    layout.write_durably(path, text.encode("utf-8", errors="replace"))
     return path
