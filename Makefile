@@ -18,7 +18,7 @@ demo: ## train a small GPT on two ranks, break it, recover it twice, and judge w
 
 test: ## run the tests (browser tests need Chromium and are skipped without it); PYTEST_ARGS="-k name" chooses
 	@$(SETUP) .venv dev constraints.txt
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
 
 bench: ## measure what the layer costs a training thread, with trackers healthy, slow and dead
 	@$(SETUP) .venv dev constraints.txt
@@ -26,7 +26,7 @@ bench: ## measure what the layer costs a training thread, with trackers healthy,
 
 test-oldest: ## run the tests on the oldest supported torch, wandb, mlflow and pydantic, in .venv-oldest
 	@$(SETUP) .venv-oldest dev constraints-oldest.txt
-	.venv-oldest/bin/python -m pytest $(PYTEST_ARGS)
+	.venv-oldest/bin/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
 
 lint: ## check style, formatting, types and the one-way imports
 	@$(SETUP) .venv dev constraints.txt

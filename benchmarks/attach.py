@@ -97,7 +97,7 @@ def run(*, rounds: int = 4, imports: int = 3) -> Table:
 
             return sample
 
-        take_turns({s.what: turn(s) for s in STARTS}, rounds)
+        take_turns({s.what: turn(s) for s in STARTS}, rounds, budget=20)
     reference = {s.what: phases[s.what].get("captured") for s in STARTS}
     own = summary(reference["layer, torch model and optimizer"] or [])["median"]
     for start in STARTS:

@@ -192,6 +192,8 @@ def _mlflow(
             "d": user("checkpoint", "mlflow.log_dict", lambda: mlflow.log_dict({"step": 1}, "ckpt.json")),
         },
         rounds,
+        budget=10,
+        least=2,
     )
     own.close()
     alone.close()

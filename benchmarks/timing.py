@@ -19,15 +19,23 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def take_turns(variants: Mapping[str, Variant], rounds: int) -> dict[str, list[float]]:
+def take_turns(
+    variants: Mapping[str, Variant], rounds: int, *, budget: float = math.inf, least: int = 3
+) -> dict[str, list[float]]:
     """Let every variant have one turn in each round, and return the samples of each in seconds.
+
+    No round begins after `budget` seconds, once there were `least` of them: on a busy machine a run has fewer
+    samples (n tells), and ends in time.
 
     Each round starts one variant further on: whatever the neighbours on the machine do in a round, and
     whatever a variant leaves behind for the next (cold caches, a busy disk), meets all of them alike.
     """
     names = list(variants)
     samples: dict[str, list[float]] = {name: [] for name in names}
+    began = time.monotonic()
     for r in range(rounds):
+        if r >= least and time.monotonic() - began > budget:
+            break
         for name in names[r % len(names) :] + names[: r % len(names)]:
             found = variants[name]()
             samples[name] += [found] if isinstance(found, float) else list(found)

@@ -42,6 +42,7 @@ BESIDE = {
     "step": {
         "what": {
             "no layer",
+            "no layer, once more",
             "layer, defaults",
             "layer, probes=False",
             ".item() of each gradient norm",
@@ -137,6 +138,11 @@ def test_variants_take_turns_and_each_round_starts_one_further_on() -> None:
     samples = timing.take_turns({n: variant(n) for n in "abc"}, 3)
     assert "".join(seen) == "abcbcacab"
     assert samples == {"a": [1.0] * 3, "b": [1.0] * 3, "c": [1.0] * 3}
+
+
+def test_no_round_begins_after_the_budget_once_there_were_enough() -> None:
+    variants: dict[str, timing.Variant] = {"a": lambda: 1.0}
+    assert len(timing.take_turns(variants, 9, budget=0.0, least=2)["a"]) == 2
 
 
 @pytest.mark.parametrize(("q", "expected"), [(0.0, 1), (0.5, 50), (0.99, 99), (1.0, 100)])

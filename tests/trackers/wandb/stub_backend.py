@@ -314,11 +314,17 @@ class StubBackend:
         types = [a.given["artifactTypeName"] for a in self.artifacts if a.name == name]
         return {"project": {"artifact": {"artifactType": {"name": types[0]}} if types else None}}
 
-    def _on_ArtifactMembershipByName(self, v: dict[str, Any]) -> Any:
+    def _member(self, v: dict[str, Any]) -> dict[str, Any] | None:
         name, _, alias = v["name"].partition(":")
         found = [a for a in self.artifacts if a.name == name and alias in a.aliases and a.committed]
-        member = self._membership(found[-1], v["project"]) if found else None
-        return {"project": {"artifactCollectionMembership": member}}
+        return self._membership(found[-1], v["project"]) if found else None
+
+    def _on_ArtifactMembershipByName(self, v: dict[str, Any]) -> Any:
+        return {"project": {"artifactCollectionMembership": self._member(v)}}
+
+    def _on_ArtifactByName(self, v: dict[str, Any]) -> Any:  # wandb 0.24
+        member = self._member(v)
+        return {"project": {"artifact": member["artifact"] if member else None}}
 
     def _membership(self, a: StoredArtifact, project: str) -> dict[str, Any]:
         where = {"id": "p", "internalId": "p", "name": project, "entity": {"name": ENTITY}}
