@@ -89,6 +89,7 @@ def wandb(scratch: Path) -> dict[str, float]:
 def mlflow(scratch: Path) -> dict[str, float]:
     """MLflow on a new SQLite database: the first run makes it, the second finds it there."""
     folder = tempfile.mkdtemp(dir=scratch)
+    os.chdir(folder)  # MLflow makes ./mlruns for artifacts
     clock = Clock()
     import mlflow as mlflow_
 

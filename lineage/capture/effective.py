@@ -28,6 +28,15 @@ class Seen:
     tokens_per_micro: int | None = None
     world_size: int = 1
     autocast: str | None = None
+    lr: float | None = None
+    """the first group's rate in the last update"""
+    lr_moved: bool = False
+    """whether that rate was ever another one in this segment"""
+
+    def rate(self, lr: float) -> None:
+        """Take note of the rate of one update."""
+        self.lr_moved = self.lr_moved or (self.lr is not None and lr != self.lr)
+        self.lr = lr
 
 
 def capture(watched: Watched, seen: Seen, moment: schemas.Moment, step: int) -> schemas.Effective:
@@ -54,15 +63,25 @@ def capture(watched: Watched, seen: Seen, moment: schemas.Moment, step: int) -> 
     return schemas.Effective(moment=moment, values=values, unseen=unseen, lr_ahead=ahead)
 
 
-def hyperparameters(optimizer: Any) -> tuple[Any, ...]:
+def hyperparameters(optimizer: Any, scheduler: Any = None) -> tuple[Any, ...]:
     """The plain values of all parameter groups that no schedule moves: cheap enough for every step."""
+    moved = _MOVED + _CYCLED if cycles_momentum(scheduler) else _MOVED
     return tuple(
-        tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in group.items() if k not in _MOVED)
+        tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in group.items() if k not in moved)
         for group in optimizer.param_groups
     )
 
 
 _MOVED = ("params", "lr")
+_CYCLED = ("betas", "momentum")
+"""What a scheduler with `cycle_momentum` moves together with the learning rate."""
+
+
+def cycles_momentum(scheduler: Any) -> bool:
+    """Whether a scheduler moves momentum or the first beta too (OneCycleLR, CyclicLR)."""
+    return bool(getattr(scheduler, "cycle_momentum", False))
+
+
 _PLAIN = (
     "betas",
     "momentum",
@@ -95,6 +114,8 @@ def _optimizer(w: Watched, seen: Seen) -> Found:
     yield "optimizer", (type(w.optimizer).__qualname__, "type(optimizer)")
     for key in _PLAIN:
         held = [g[key] for g in groups if key in g]
+        if held and key in _CYCLED and cycles_momentum(w.scheduler):
+            held = [(g.get("base_momentum"), g.get("max_momentum")) for g in groups]
         if held:
             concept = {"momentum": "betas"}.get(key, key)
             known = concept in schemas.catalogue().concepts
@@ -123,28 +144,30 @@ def _learning_rate(w: Watched, seen: Seen) -> Found:
     if w.optimizer is None:
         return
     groups = w.optimizer.param_groups
+    if w.scheduler is not None:
+        yield "lr_schedule", (schedule.describe(w.scheduler), "scheduler")
     if w.scheduler is not None and hasattr(w.scheduler, "base_lrs"):
         yield "learning_rate", (_one_or_all([float(b) for b in w.scheduler.base_lrs]), "scheduler.base_lrs")
     elif all("initial_lr" in g for g in groups):
-        yield (
-            "learning_rate",
-            (
-                _one_or_all([float(g["initial_lr"]) for g in groups]),
-                "optimizer.param_groups[*]['initial_lr']",
-            ),
-        )
+        rates = [float(g["initial_lr"]) for g in groups]
+        yield "learning_rate", (_one_or_all(rates), "optimizer.param_groups[*]['initial_lr']")
     else:
-        yield (
-            "learning_rate",
-            (
-                _one_or_all([float(g["lr"]) for g in groups]),
-                "optimizer.param_groups[*]['lr'] (no scheduler holds a peak)",
-            ),
-        )
-    if w.scheduler is None:
-        yield "lr_schedule", f"not given: {LINES['scheduler']}"
-    else:
-        yield "lr_schedule", (schedule.describe(w.scheduler), "scheduler")
+        yield from _rate_by_hand(groups, seen)
+
+
+def _rate_by_hand(groups: Any, seen: Seen) -> Found:
+    """No scheduler holds a peak: a rate that never moved is the rate; one that moves is not shown by one step."""
+    if seen.lr_moved:
+        why = f"the training code moves the rate itself; {LINES['scheduler']} would show the schedule"
+        yield "learning_rate", why
+        yield "lr_schedule", why
+        return
+    rates = [float(g["lr"]) for g in groups]
+    yield (
+        "learning_rate",
+        (_one_or_all(rates), "optimizer.param_groups[*]['lr'], the same at every step so far"),
+    )
+    yield "lr_schedule", ("constant so far", "optimizer.param_groups[*]['lr']")
 
 
 def _clip(w: Watched, seen: Seen) -> Found:

@@ -11,7 +11,19 @@ from typing import Any
 HORIZONS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 """How many updates ahead the learning rate is predicted."""
 
-_PROGRESS = {"last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "verbose"}
+_PROGRESS = {
+    "last_epoch",
+    "_step_count",
+    "_last_lr",
+    "_get_lr_called_within_step",
+    "_is_initial",
+    "verbose",
+    "best",
+    "num_bad_epochs",
+    "cooldown_counter",
+    "T_cur",
+    "T_i",
+}
 _BASE = {"base_lrs", "optimizer", "lr_lambdas", "_initial_step", "_initial_lr"}
 _TRUSTED = ("torch.optim", "transformers.")
 

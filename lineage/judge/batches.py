@@ -1,7 +1,8 @@
-"""What the first batch after a resume shows of the data order."""
+"""What the first update after a resume shows: its batch of the data order, its rate of a schedule by hand."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from .._rooms import schemas
@@ -43,6 +44,17 @@ def _change(concept_id: str, text: str) -> schemas.Change:
         title=concept.title,
         effective_before=schemas.Scalar.of("as on the other branch"),
         effective_after=schemas.Scalar.of("other"),
-        read_from="batch fingerprints",
+        read_from="the series of the other branch",
         text=text,
     )
+
+
+def first_rate(rate: float, known: float | None, step: int) -> tuple[list[schemas.Change], set[str]]:
+    """Compare the first update's learning rate with that of the same step on another branch, if there is one."""
+    if known is None:
+        return [], set()
+    shown = {"learning_rate", "lr_schedule"}
+    if math.isclose(rate, known, rel_tol=1e-9):
+        return [], shown
+    text = f"learning rate of step {step:,} is {rate:.6g}, {known:.6g} on the other branch"
+    return [_change("learning_rate", text)], shown

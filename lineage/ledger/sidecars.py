@@ -9,7 +9,6 @@ from typing import Any
 from .._rooms import schemas
 from . import layout
 
-
 MODE = 0o666
 """A sidecar is as readable as the user's umask makes the checkpoint beside it: whoever may resume must read it."""
 

@@ -75,6 +75,10 @@ def _without_rank_parts(checkpoint: schemas.Checkpoint) -> schemas.Checkpoint:
     return checkpoint.model_copy(update={"live": live})
 
 
+MOVING = ("learning_rate", "lr_schedule", "betas", "eps", "weight_decay")
+"""Concepts that a scheduler may move with each step."""
+
+
 @dataclass
 class Now:
     """The new side, gathered between attach and the end of the first step."""
@@ -87,11 +91,26 @@ class Now:
     restore: schemas.Restore | None = None
     first_step: int = 1
     batches: list[str] = field(default_factory=list)
+    first_lr: float | None = None
 
     def side(self) -> drift_.Side:
         """The new side of the drift. The schedule is predicted from before the first step, as at the save."""
         ahead = self.after_load.lr_ahead if self.after_load else {}
-        return drift_.Side(self.config, self.effective, self.code, self.environment, dict(ahead))
+        return drift_.Side(self.config, self.held(), self.code, self.environment, dict(ahead))
+
+    def held(self) -> schemas.Effective | None:
+        """The values in effect: what a step moves as it stood after the load, all else after the first step.
+
+        The save was between two steps too; a momentum that a scheduler cycles, or a plateau's best value, is
+        another one after each.
+        """
+        if self.effective is None or self.after_load is None:
+            return self.effective
+        early = {k: v for k, v in self.after_load.values.items() if k in MOVING or k.startswith("optimizer.")}
+        by_hand = self.after_load.values.get("lr_schedule")
+        if by_hand is not None and by_hand.read_from != "scheduler":
+            early = {k: v for k, v in early.items() if k not in ("learning_rate", "lr_schedule")}
+        return self.effective.model_copy(update={"values": {**self.effective.values, **early}})
 
 
 def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift_.Declared]) -> None:
@@ -102,6 +121,8 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
     if parent is not None and parent.checkpoint is not None:
         previous = _regime_at(ledger, parent.checkpoint)
         extra, proven = _batch_evidence(ledger, writer, parent, now)
+        rate = _rate_evidence(ledger, writer, now)
+        extra, proven = [*extra, *rate[0]], proven | rate[1]
         drift = drift_.drift(
             parent.side(),
             now.side(),
@@ -119,8 +140,9 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
         _rolled_back(writer, ledger, parent.checkpoint)
         _config_changed(writer, drift)
         _effects(writer, declared, drift, now, record.id)
-    if now.effective is not None:
-        opened = regime_.regime(now.effective, now.first_step, previous, drift, carry_on=True)
+    held = now.held()
+    if held is not None:
+        opened = regime_.regime(held, now.first_step, previous, drift, carry_on=True)
         if opened is not None:
             writer.write(opened, step=now.first_step)
     write_verdict(writer)
@@ -156,6 +178,25 @@ def judge_in_run(
     if opened is not None:
         writer.write(opened, step=step)
     write_verdict(writer)
+
+
+def _rate_evidence(ledger: Ledger, writer: Any, now: Now) -> tuple[list[schemas.Change], set[str]]:
+    """A rate that the training code moves itself: compare the first update's with the other branch's at that step."""
+    held = now.held()
+    if held is None or "learning_rate" not in held.unseen or now.first_lr is None:
+        by_hand = held is not None and held.values.get("lr_schedule")
+        if not by_hand or by_hand.read_from == "scheduler" or now.first_lr is None:
+            return [], set()
+    table = series.read(ledger.path, "probes", ["segment", "rank", "step", "signal", "value"])
+    known = [
+        row["value"]
+        for row in table.to_pylist()
+        if row["signal"] == "lr"
+        and row["step"] == now.first_step
+        and row["rank"] == writer.world.rank
+        and row["segment"] != writer.ids.segment
+    ]
+    return batches.first_rate(now.first_lr, known[-1] if known else None, now.first_step)
 
 
 ROLLED_BACK = {

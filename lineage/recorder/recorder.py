@@ -286,6 +286,7 @@ class Recorder:
             self.live = False
             return
         self.steps.drain(w, wait=True)
+        self.steps.drift.close(w)
         self.live = False
         incidents.close(self, w, error)
         left = w.close()

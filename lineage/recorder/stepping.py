@@ -14,6 +14,7 @@ from ..judge import restore as restore_
 from . import boundary, incidents, saving, streams
 from .contain import contained, log
 from .gradients import GradientProbe
+from .in_run import InRun
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Stepping:
         self.norm: Any = None
         self.probe: GradientProbe | None = None
         self.streams = streams.Streams(lambda: self.probe.names if self.probe else [])
-        self.hyper: Any = None
+        self.drift = InRun(rec)
         self.unwatch: Callable[[], None] = lambda: None
         self.loaded: list[schemas.ComponentDigest] = []
         self.count_from(rec.parent)
@@ -62,8 +63,6 @@ class Stepping:
         if self.rec.watched.model is not None and self.rec.settings.probes:
             self.probe = GradientProbe(self.rec.watched)
         self.rec.watched.generators = state.generators()
-        if self.rec.watched.optimizer is not None:
-            self.hyper = effective.hyperparameters(self.rec.watched.optimizer)
 
     def _clipped(self, threshold: float, total_norm: Any) -> None:
         self.rec.seen.clip_threshold = threshold
@@ -82,8 +81,8 @@ class Stepping:
         if not self.rec.live or os.getpid() != self.rec._pid:
             return
         self.norm = None
-        if self.rec.watched.optimizer is not None:  # now: a scheduler may step inside the block
-            step.lr = float(self.rec.watched.optimizer.param_groups[0]["lr"])
+        if self.rec.watched.scheduler is not None:  # now: it may step inside the block
+            step.lr = self._rate()
         if self.first is None:
             self.first = step.step
             self.done = step.step - 1
@@ -104,6 +103,7 @@ class Stepping:
             self.rec.watched, self.rec.seen, "after_load" if started else "attach", self.done
         )
         w.write(self.rec.now.after_load)
+        self.drift.begin()
         if (
             self.rec.parent is not None
             and self.rec.parent.checkpoint is not None
@@ -139,6 +139,10 @@ class Stepping:
         w = self.rec._writer
         if w is None or not self.rec.live or os.getpid() != self.rec._pid:
             return
+        if self.rec.watched.scheduler is None:  # only now: the loop may set its rate inside the block
+            step.lr = self._rate()
+        if step.lr is not None:
+            self.rec.seen.rate(step.lr)
         pending = self._pending(step)
         if error is None:
             self.done = w.step = step.step
@@ -149,8 +153,7 @@ class Stepping:
             return
         if step.step == self.first:
             self._after_first(w, step)
-        else:
-            self._in_run(w, step.step)
+        self.drift.look(w, step.step)
 
     def _pending(self, step: Step) -> streams.Pending:
         later, number = step.take_loss()
@@ -194,7 +197,7 @@ class Stepping:
             self.rec.watched, self.rec.seen, "after_first_step", step.step
         )
         w.write(self.rec.now.effective)
-        self.hyper = self._facts()
+        self.rec.now.first_lr = step.lr
         if self.rec.world.rank == 0:
             declared, parent, first = list(self.rec._declared), self.rec.parent, replace(self.rec.now)
 
@@ -205,25 +208,6 @@ class Stepping:
 
             w.tasks.put(judge)
 
-    def _facts(self) -> Any:
-        held = (
-            effective.hyperparameters(self.rec.watched.optimizer)
-            if self.rec.watched.optimizer is not None
-            else None
-        )
-        base = getattr(self.rec.watched.scheduler, "base_lrs", None)
-        return held, tuple(base) if base else None, self.rec.seen.clip_threshold
-
-    def _in_run(self, w: Writer, step: int) -> None:
-        """Undeclared run-time drift: plain values that no schedule moves, compared each step."""
-        facts = self._facts()
-        if facts == self.hyper:
-            return
-        self.hyper = facts
-        before = self.rec.now.effective
-        after = effective.capture(self.rec.watched, self.rec.seen, "in_run", step)
-        w.write(after)
-        if before is not None and self.rec.world.rank == 0:
-            declared = list(self.rec._declared)
-            w.tasks.put(lambda: boundary.judge_in_run(w, before, after, step, declared))
-        self.rec.now.effective = after
+    def _rate(self) -> float | None:
+        optimizer = self.rec.watched.optimizer
+        return float(optimizer.param_groups[0]["lr"]) if optimizer is not None else None

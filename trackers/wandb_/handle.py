@@ -131,7 +131,7 @@ class Handle:
     def pin(self) -> None:
         """Pin the verdict on the run's overview, where Markdown is rendered, keeping the user's pins.
 
-        The run object does not tell which keys are pinned, but its local log does. W&B before 0.26 cannot
+        The run object does not tell which keys are pinned, but its local log does. Older W&B (0.24) cannot
         pin: the text is then an ordinary config value.
         """
         pin = getattr(self.run, "pin_config_keys", None)
@@ -144,8 +144,8 @@ class Handle:
     def confirm(self, record: Shown) -> None:
         """Have wandb-core repeat what it was just told.
 
-        Its socket takes a first message even after the process has died, so without this a record could
-        be noted as shown that nobody has received. Raises `TrackerUnavailable`.
+        Its socket buffers what a hanging process never reads, so without this a record could be noted as
+        shown that nobody has received. Raises `TrackerUnavailable`.
         """
         self.summary({SHOWN: record.id})
         if not self.shared and self.run.summary.get(SHOWN) != record.id:

@@ -36,6 +36,17 @@ def core_pids() -> list[int]:
     return found
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and wait until each of its threads stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+        if all(text.rpartition(")")[2].split()[0] == "T" for text in stats):
+            return
+    raise AssertionError(f"process {pid} did not stop")
+
+
 def test_a_slow_server_delays_scalars_config_and_verdicts_by_nothing(start, backend, page):
     run = start(mode="online", id="r1", settings=IMPATIENT)
     tracker = WandbTracker(run)
@@ -94,7 +105,7 @@ def test_a_record_that_a_hanging_wandb_core_has_only_buffered_is_not_taken_for_s
     tracker = WandbTracker(run)
     note = b.record(schemas.Degraded(code="LIN-L001", part="probes", error="", consequence="none seen"))
     (pid,) = core_pids()
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         with pytest.raises(trackers.TrackerUnavailable, match="confirm"):
             tracker.show(note, page)
