@@ -28,5 +28,4 @@ class Sidecar(Model):
     effective: Effective | None = None
     code: CodeState | None = None
     environment: Environment | None = None
-    regime_index: int = 0
     ledger: str | None = Field(default=None, description="the ledger folder when this was written")

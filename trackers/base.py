@@ -36,7 +36,6 @@ class Page:
     run: str
     segment_numbers: dict[str, int] = field(default_factory=dict)
     """segment uid -> its number, from 1, in the order in which they began"""
-    regime_index: int = 0
     share: frozenset[str] = frozenset()
     """what may leave the machine beyond the default: diffs, logs, batches, environment, hosts"""
     ledger: str = ""

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 ALGORITHM = "ml64x2-1"
 BLOCK = 4096
 """Words per block: the length of the multiplier table."""
-_ROWS = 128
-"""Blocks per pass: 128 x 4096 words of int64 are 4 MiB, which stays in the second-level cache."""
+_ROWS = 16
+"""Blocks per pass on the CPU: 16 x 4096 words of int64 are 512 KiB, which stay in the second-level cache."""
+_ROWS_ON_DEVICE = 1024
+"""Blocks per pass elsewhere: few launches, 32 MiB of scratch."""
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as int64
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -66,20 +68,55 @@ def lanes(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     words = _words(tensor)
+    blocks = -(-words.numel() // BLOCK)
+    sums = _sums(words, blocks)
+    return torch.stack([(sums[lane] * _multipliers(lane, blocks, words.device)).sum() for lane in (0, 1)])
+
+
+def _sums(words: torch.Tensor, blocks: int) -> torch.Tensor:
+    """Sum of table entry times word for each lane and block: int64[2, blocks]."""
+    import torch
+
     mask = (1 << (8 * words.element_size())) - 1
-    device = str(words.device)
-    total = torch.zeros(2, dtype=torch.int64, device=words.device)
-    whole = words.numel() // BLOCK * BLOCK
-    for part, first in ((words[:whole].view(-1, BLOCK), 0), (words[whole:].view(1, -1), whole // BLOCK)):
-        if not part.numel():
-            continue
-        width = part.shape[1]
-        for start in range(0, part.shape[0], _ROWS):
-            rows = part[start : start + _ROWS].to(torch.int64) & mask
-            for lane, table in enumerate(_tables(device)):
-                by_block = (rows * table[:width]).sum(1)
-                total[lane] += (by_block * _odd((lane << 50) + first + start, rows.shape[0], device)).sum()
-    return total
+    tables = _tables(str(words.device))
+    sums = torch.zeros(2, blocks, dtype=torch.int64, device=words.device)
+    whole = words.numel() // BLOCK
+    rows = _ROWS if words.device.type == "cpu" else _ROWS_ON_DEVICE
+    buffer = torch.empty(min(rows, max(whole, 1)), BLOCK, dtype=torch.int64, device=words.device)
+    body = words[: whole * BLOCK].view(-1, BLOCK)
+    for start in range(0, whole, rows):
+        part = body[start : start + rows]
+        wide = buffer[: part.shape[0]].copy_(part)
+        wide.bitwise_and_(mask)
+        for lane, table in enumerate(tables):
+            sums[lane, start : start + part.shape[0]] = _product(wide, table)
+    tail = words[whole * BLOCK :]
+    if tail.numel():
+        wide = tail.to(torch.int64) & mask
+        for lane, table in enumerate(tables):
+            sums[lane, whole] = (wide * table[: tail.numel()]).sum()
+    return sums
+
+
+def _product(wide: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Row sums of a product modulo 2^64. There is no integer matrix product on CUDA."""
+    return wide.mv(table) if wide.device.type == "cpu" else (wide * table).sum(1)
+
+
+_KEPT_BLOCKS = 1 << 15
+"""Block multipliers that are kept: enough for a tensor of 134 million words, 256 KiB per lane."""
+
+
+@cache
+def _kept(lane: int, device: str) -> torch.Tensor:
+    return _odd(lane << 50, _KEPT_BLOCKS, device)
+
+
+def _multipliers(lane: int, blocks: int, device: Any) -> torch.Tensor:
+    """The multipliers of the first `blocks` blocks of a lane."""
+    if blocks <= _KEPT_BLOCKS:
+        return _kept(lane, str(device))[:blocks]
+    return _odd(lane << 50, blocks, device)
 
 
 def header(tensor: torch.Tensor) -> str:

@@ -69,18 +69,21 @@ def everything_at_once(run: Any) -> None:
         rec.checkpoint(loop.save(OUT / "ck"), step=4)
 
 
-def one_by_one(run: Any) -> None:
-    """One segment per secret, in the places that hold one at a time."""
-    names = [*SAMPLES, None]
-    for i, name in enumerate(names):
-        text = planted(name) if name else f"{plants.CANARY}exception"
-        notebook = (as_file_name(name) or text) if name else f"{plants.CANARY}notebook"
+def few_by_few(run: Any, together: int) -> None:
+    """One segment for every `together` secrets, in the places that hold one at a time."""
+    names = list(SAMPLES)
+    groups = [names[i : i + together] for i in range(0, len(names), together)]
+    for i, group in enumerate([*groups, []]):
+        text = "; ".join(planted(n) for n in group) or f"{plants.CANARY}exception"
+        notebook = "/".join(as_file_name(n) or planted(n) for n in group) or f"{plants.CANARY}notebook"
         os.environ["JPY_SESSION_NAME"] = f"/home/me/{notebook}.ipynb"
-        if name:
-            url = f"https://user:{plants.in_url(name)}@git.example.org/x.git"
+        if group:
+            first, *others = map(plants.in_url, group)
+            query = "".join(f"?access_token={other}" for other in others)
+            url = f"https://user:{first}@git.example.org/x.git{query}"
             subprocess.run(["git", "config", "remote.origin.url", url], check=True)
-        options: dict[str, Any] = {"dir": OUT / "ledgers", "exit_timeout": 0.5, "quiet": i % 10 != 0}
-        last = name is None or i % 9 == 8
+        options: dict[str, Any] = {"dir": OUT / "ledgers", "exit_timeout": 5.0, "quiet": i % 9 != 0}
+        last = not group or i % 9 == 8
         rec = lineage.attach(run, run_id=f"each-{i // 9}", config=Unreadable(text), report=last, **options)
         with rec.step(1):
             pass
@@ -117,7 +120,7 @@ def main() -> None:
     everything_at_once(run)
     # The environment stays as it was read: reading it a hundred times more would only take time.
     environment.capture = functools.cache(environment.capture)
-    one_by_one(run)
+    few_by_few(run, 1 if sys.argv[1] == "wandb" else 2)
     if sys.argv[1] == "mlflow":
         dead_servers()
         mlflow.end_run()

@@ -109,7 +109,14 @@ def test_a_server_killed_in_the_middle_and_dead_at_the_next_start_is_brought_up_
 
     server.start()
     assert client.get_run(run_id).data.tags["lineage/status"] == "holds"  # as of the first step
-    command = [sys.executable, "-m", "lineage.cli", "sync", str(only(root).path), "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        "import lineage.cli; lineage.cli.main()",
+        "sync",
+        str(only(root).path),
+        "--json",
+    ]
     first = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert first.returncode == 0, first.stdout + first.stderr
     (result,) = json.loads(first.stdout)
@@ -123,8 +130,7 @@ def test_a_server_killed_in_the_middle_and_dead_at_the_next_start_is_brought_up_
     assert [step for _, step in sorted(page["models"], key=lambda m: m[1])] == [6, 9]
     assert len(tagged(tags, "drift")) == 1
     assert [s["start"] for s in tagged(tags, "segment").values()] == ["fresh", "resume"]
-    seals = [r.payload.root for r in only(root).of("seal")]
-    assert [a["root"] for a in tagged(tags, "anchor").values()] == seals
+    assert json.loads(tags["lineage/anchor"])["root"] == only(root).of("seal")[-1].payload.root
 
     (alias,) = only(root).of("run")[0].payload.aliases
     assert sync(only(root), alias)["shown"] == 0

@@ -93,9 +93,9 @@ def test_the_harmless_words_beside_the_secrets_are_recorded_in_every_place(train
     assert canaries([p for p in (trained / "ledgers", trained / "dead") if p.exists()]) == expected
     assert "exception" in canaries([trained / "lineage.log"])
     reports = list(trained.glob("ledgers/*/report/report.html"))
-    assert len(reports) >= 6
+    assert len(reports) >= 4
     config = next(r.payload for r in Ledger(trained / "ledgers" / "all").records if r.kind == "config")
-    assert config.masked >= 150
+    assert config.masked == 101  # fifty keys, fifty values, one list
 
 
 def test_the_page_shows_config_and_remote_and_keeps_diffs_and_exceptions_at_home(trained: Path) -> None:
@@ -110,6 +110,6 @@ def test_the_search_finds_every_secret_where_it_was_planted(trained: Path) -> No
     base = trained.parent
     for folder in ("repository", "site"):
         found = set().union(*plants.leaks([base / folder]).values())
-        assert found == set(SAMPLES) - ({"gcp-private-key", "ssh-private-key"} if folder == "site" else set())
+        assert found == set(SAMPLES)
     for planted_here in (plants.config(), plants.environment(), plants.argv()):
         assert plants.found_in(str(planted_here)) == set(SAMPLES)
