@@ -77,6 +77,9 @@ Digest = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*:[0-9a-f]+$")]
 Uid = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 """A UUIDv7 in its usual lower-case form."""
 
+RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+"""A lineage run id. It names a folder, so it is one plain name and never a path."""
+
 Code = Annotated[str, Field(pattern=r"^LIN-[A-Z]\d{3}$")]
 """A stable code of a finding or an error; each has a page in the documentation."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from ._base import Digest, Float, Model, Time, Uid
+from ._base import Digest, Float, Model, RunId, Time, Uid
 from .checkpoints import Checkpoint, CheckpointMark, Evaluation, Incident, Preserved, Restore
 from .judgements import Alarm, Drift, FirstBad, Mitigation, MitigationEffect, Regime, Verdict
 from .runs import (
@@ -90,7 +90,7 @@ class Envelope(Model):
 
     schema_: str = Field(default=RECORD_SCHEMA, alias="schema")
     id: Uid = Field(description="UUIDv7 of this record")
-    run: str = Field(description="the lineage run id")
+    run: RunId = Field(description="the lineage run id")
     segment: Uid
     rank: int = Field(ge=0, description="global rank within the segment")
     step: int | None = Field(default=None, description="completed optimizer updates when it was written")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ._base import Code, Digest, Model, Scalar, Uid
+from ._base import Code, Digest, Model, RunId, Scalar, Uid
 
 
 class TrackerAlias(Model):
@@ -23,10 +23,10 @@ class Run(Model):
     """A training run: the whole history under one lineage run id."""
 
     kind: Literal["run"] = "run"
-    uid: str = Field(description="the lineage run id")
+    uid: RunId = Field(description="the lineage run id")
     name: str | None = None
     aliases: list[TrackerAlias] = []
-    fork_of: str | None = Field(default=None, description="run id that this run was forked from")
+    fork_of: RunId | None = Field(default=None, description="run id that this run was forked from")
     source: Literal["argument", "environment", "sidecar", "new"] = "new"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ._base import Model, Uid
+from ._base import Model, RunId, Uid
 from .checkpoints import Checkpoint
 from .runs import Segment
 from .snapshots import CodeState, Config, Effective, Environment
@@ -19,7 +19,7 @@ class Sidecar(Model):
     """
 
     schema_: str = Field(default=SIDECAR_SCHEMA, alias="schema")
-    run: str
+    run: RunId
     rank: int = 0
     segment: Segment
     checkpoint: Checkpoint

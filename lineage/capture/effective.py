@@ -25,13 +25,28 @@ class Seen:
     clip_calls: int = 0
     samples_per_micro: int | None = None
     micro_batches: int | None = None
-    tokens_per_micro: int | None = None
+    length: int | None = None
+    """tokens per sample, where all batches so far had the same"""
+    lengths_vary: bool = False
     world_size: int = 1
     autocast: str | None = None
+    _last: tuple[int, int] | None = None
     lr: float | None = None
     """the first group's rate in the last update"""
     lr_moved: bool = False
     """whether that rate was ever another one in this segment"""
+
+    def batch(self, samples: int, micro_batches: int, tokens: int) -> None:
+        """Take note of the first micro-batch of a step.
+
+        A size or count counts once it has come twice in a row: an epoch ends with a smaller batch.
+        """
+        length = tokens // samples if samples else 0
+        self.lengths_vary = self.lengths_vary or (self.length is not None and length != self.length)
+        self.length = length or None
+        if self.samples_per_micro is None or (samples, micro_batches) == self._last:
+            self.samples_per_micro, self.micro_batches = samples, micro_batches
+        self._last = (samples, micro_batches)
 
     def rate(self, lr: float) -> None:
         """Take note of the rate of one update."""
@@ -152,7 +167,9 @@ def _learning_rate(w: Watched, seen: Seen) -> Found:
         rates = [float(g["initial_lr"]) for g in groups]
         yield "learning_rate", (_one_or_all(rates), "optimizer.param_groups[*]['initial_lr']")
     else:
-        yield from _rate_by_hand(groups, seen)
+        for concept, found in _rate_by_hand(groups, seen):
+            if concept != "lr_schedule" or w.scheduler is None:
+                yield concept, found
 
 
 def _rate_by_hand(groups: Any, seen: Seen) -> Found:
@@ -184,17 +201,20 @@ def _batch(w: Watched, seen: Seen) -> Found:
     if seen.samples_per_micro is None or seen.micro_batches is None:
         yield "global_batch", "no batch was seen: with rec.step(step, batch):"
         return
-    yield "micro_batch", (seen.samples_per_micro, "the first batch of the step")
-    yield "grad_accum", (seen.micro_batches, "micro-batches of the first step")
+    size, source = seen.samples_per_micro, "the batches so far"
+    told = getattr(w.loader, "batch_size", None)
+    if isinstance(told, int) and not isinstance(told, bool):
+        size, source = told, "loader.batch_size"  # the last batch of an epoch may be smaller
+    yield "micro_batch", (size, source)
+    yield "grad_accum", (seen.micro_batches, "micro-batches of a step")
     yield (
         "global_batch",
-        (
-            seen.samples_per_micro * seen.micro_batches * seen.world_size,
-            "samples x micro-batches x world size",
-        ),
+        (size * seen.micro_batches * seen.world_size, f"{source} x micro-batches x world size"),
     )
-    if seen.tokens_per_micro and seen.samples_per_micro:
-        yield "seq_len", (seen.tokens_per_micro // seen.samples_per_micro, "the first batch of the step")
+    if seen.lengths_vary:
+        yield "seq_len", "batches have different lengths, so no one length is a setting"
+    elif seen.length:
+        yield "seq_len", (seen.length, "the batches so far")
 
 
 def _model(w: Watched, seen: Seen) -> Found:

@@ -52,6 +52,7 @@ def verdict(subject: Subject, segment: str | None = None) -> schemas.Verdict:
         checkpoint=subject.checkpoint,
         bad=first_bads(subject),
         graph=subject.graph,
+        damage=[f"{d.file} line {d.line}: {d.title}" for d in subject.ledger.damage if d.code != "LIN-J001"],
     )
 
 

@@ -170,7 +170,7 @@ def _effective(before: Side, after: Side, classified: dict[str, schemas.Change])
         if found is None and asked is None:
             continue
         out.append(_join(concept, found, asked, before, after))
-    schedule_equal = _schedule_equal(before, after)
+    schedule_equal = _schedule_equal(before, after)[0]
     for concept in SCHEDULE_CONCEPTS:
         if schedule_equal and concept in classified:
             asked = classified.pop(concept)
@@ -210,17 +210,31 @@ def _clip(
 
 
 def _schedule(before: Side, after: Side) -> tuple[schemas.Scalar | None, schemas.Scalar | None] | None:
+    """The two schedules where they differ, each with its rate at the first step at which they part."""
     a, b = before.value("lr_schedule"), after.value("lr_schedule")
-    if a is None or b is None or _schedule_equal(before, after):
+    equal, step = _schedule_equal(before, after)
+    if a is None or b is None or equal or (equal is None and same(a.value, b.value)):
         return None
-    if _schedule_equal(before, after) is None and same(a.value, b.value):
-        return None
-    return a.value, b.value
+    if step is None:
+        return a.value, b.value
+    ahead = _ahead(after)
+    return _with_rate(a.value, before.lr_ahead[step], step), _with_rate(b.value, ahead[step], step)
 
 
-def _schedule_equal(before: Side, after: Side) -> bool | None:
-    new = after.lr_ahead or (after.effective.lr_ahead if after.effective else {})
-    return same_future(before.lr_ahead, new, relative=True)[0]
+def _with_rate(description: schemas.Scalar, rates: Sequence[float], step: int) -> schemas.Scalar:
+    shown = ", ".join(f"{r:.6g}" for r in rates)
+    return schemas.Scalar.of(f"{shown} at step {step:,} ({description.text()})")
+
+
+def _ahead(after: Side) -> dict[int, list[float]]:
+    return after.lr_ahead or (after.effective.lr_ahead if after.effective else {})
+
+
+def _schedule_equal(before: Side, after: Side) -> tuple[bool | None, int | None]:
+    """Compare two schedules by their future: rate by rate, or by shape where the peak itself is another one."""
+    a, b = before.value("learning_rate"), after.value("learning_rate")
+    scaled = a is not None and b is not None and not same(a.value, b.value)
+    return same_future(before.lr_ahead, _ahead(after), relative=scaled)
 
 
 def _join(
@@ -246,13 +260,6 @@ def _join(
         text = f"{title}: {asked.text}, not in effect: {_held(held_after)} holds {b.text()} as before"
     else:
         text = f"{title}: {asked.text if asked else ''}; the value in effect is not shown"
-    if concept_id == "lr_schedule" and found:
-        _, step = same_future(
-            before.lr_ahead,
-            after.lr_ahead or (after.effective.lr_ahead if after.effective else {}),
-            relative=True,
-        )
-        text += f"; first other learning rate at step {step:,}" if step is not None else ""
     return schemas.Change(
         concept=concept_id,
         cls=concept.cls,
@@ -324,8 +331,8 @@ def _not_shown(before: Side, after: Side, restore: schemas.Restore | None) -> di
         a, b = before.value(concept), after.value(concept)
         if a is not None and b is not None:
             continue
-        if concept == "grad_clip" and _clip_judged(a, b, before, after):
-            continue
+        if concept == "grad_clip" and _clip(a, b, before, after) is not None:
+            continue  # one side clipped and the other made steps without: that is a change, not a gap
         out[concept] = _reason(concept, before, after)
     if before.code is None or after.code is None:
         out["code"] = "no code record on one side"
@@ -338,17 +345,6 @@ def _not_shown(before: Side, after: Side, restore: schemas.Restore | None) -> di
         for name in ("weights", "optimizer_state", "rng", "loader_position"):
             out[name] = "no state digests to compare: call rec.checkpoint(path, step) at each save"
     return out
-
-
-def _clip_judged(
-    a: schemas.EffectiveValue | None, b: schemas.EffectiveValue | None, before: Side, after: Side
-) -> bool:
-    """Clipping that was never seen on a side that made steps is a fact about that side, not a gap."""
-    return all(
-        value is not None
-        or (side.effective is not None and side.effective.moment not in ("attach", "after_load"))
-        for value, side in ((a, before), (b, after))
-    )
 
 
 def _reason(concept: str, before: Side, after: Side) -> str:

@@ -32,6 +32,8 @@ SHOW = {
     "lr_scheduler": "lineage.attach(run, scheduler=scheduler)",
     "rng": "rec.checkpoint(path, step=step) at each save",
     "parent": "rec.resumed_from(path)",
+    "grad_clip": "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+    "damage": "lineage verify",
 }
 
 
@@ -50,10 +52,12 @@ def verdict(
     checkpoint: str | None = None,
     bad: Mapping[str, schemas.FirstBad] | None = None,
     graph: Graph | None = None,
+    damage: Sequence[str] = (),
 ) -> schemas.Verdict:
     """Judge a checkpoint, or the newest state of a segment, against the first segment of its own path.
 
-    `bad` maps segments to their first bad cell, where one is known.
+    `bad` maps segments to their first bad cell, where one is known. `damage` names what of the ledger could not
+    be read: a record that would have broken a claim may be among it.
     """
     graph = graph or build(records)
     if checkpoint is not None:
@@ -63,7 +67,7 @@ def verdict(
         path = graph.path_to_segment(segment)
         run = records[0].run if records else "unknown"
         subject = f"run:{run}"
-    return _judge(records, graph, path, subject, bad or {})
+    return _judge(records, graph, path, subject, bad or {}, damage)
 
 
 def _judge(
@@ -72,10 +76,14 @@ def _judge(
     path: Sequence[Stretch],
     subject: str,
     bad: Mapping[str, schemas.FirstBad],
+    damage: Sequence[str],
 ) -> schemas.Verdict:
     catalogue = schemas.catalogue()
     tallies = {claim: _Tally() for claim in catalogue.claims}
     confounded = False
+    if damage:
+        for tally in tallies.values():
+            tally.missing["damage"] = f"{len(damage)} damaged places in the ledger, the first: {damage[0]}"
     if not path:
         for tally in tallies.values():
             tally.missing["parent"] = "no segment is on record"
@@ -87,7 +95,7 @@ def _judge(
         _add_missing(tallies, records, graph, stretch, first=i == 0)
         if stretch.segment in bad:
             _add_bad(tallies, bad[stretch.segment], stretch)
-    claims = [_claim(c, t, confounded) for c, t in tallies.items()]
+    claims = [_claim(c, t, confounded, len(path)) for c, t in tallies.items()]
     broken = [k.step for c in claims for k in c.chain if k.effect == "broken"]
     return schemas.Verdict(
         subject=subject,
@@ -189,6 +197,7 @@ def _add_missing(
     first: bool,
 ) -> None:
     info = graph.segments[stretch.segment]
+    _add_absent_ranks(tallies, records, info, stretch)
     resumed = info.start in ("resume", "rewind", "unknown") or stretch.after > 0
     if first and resumed:
         why = "the segment continues from a checkpoint that this ledger does not hold"
@@ -196,11 +205,21 @@ def _add_missing(
             why = "training continued from a state whose checkpoint was not named"
         for tally in tallies.values():
             tally.missing.setdefault("parent", why)
+    if first and info.start == "fresh" and next(iter(graph.segments)) != stretch.segment:
+        for tally in tallies.values():
+            tally.missing.setdefault("parent", "the segment starts anew, apart from this run's first segment")
     if not first and not _drifts(records, Stretch(stretch.segment, stretch.after, None)):
         for tally in tallies.values():
             tally.missing.setdefault(
                 "drift", f"segment {graph.number(stretch.segment)} ended before its first step was compared"
             )
+    _add_unwatched(tallies, records, stretch)
+
+
+def _add_unwatched(
+    tallies: Mapping[str, _Tally], records: Sequence[schemas.Record], stretch: Stretch
+) -> None:
+    """What a segment did not record at all: a change of it would go unseen."""
     if latest(records, "environment", stretch.segment) is None:
         for concept in ("software", "hardware"):
             _miss(tallies, concept, "no environment record")
@@ -245,6 +264,21 @@ def _add_other_ranks(
                         )
 
 
+def _add_absent_ranks(
+    tallies: Mapping[str, _Tally],
+    records: Sequence[schemas.Record],
+    info: schemas.Segment,
+    stretch: Stretch,
+) -> None:
+    """What ranks that left no record restored, read or changed is not shown."""
+    there = {r.rank for r in records if r.segment == stretch.segment and r.kind == "segment"}
+    absent = info.world_size - len(there)
+    if absent > 0:
+        why = f"{absent} of {info.world_size} ranks left no record in this ledger"
+        for concept in ("rng", "loader_position", "optimizer_state"):
+            _miss(tallies, concept, why)
+
+
 def _add_bad(tallies: Mapping[str, _Tally], bad: schemas.FirstBad, stretch: Stretch) -> None:
     cell = bad.cell
     if cell is None or (stretch.upto is not None and cell.step > stretch.upto):
@@ -263,7 +297,7 @@ def _add_bad(tallies: Mapping[str, _Tally], bad: schemas.FirstBad, stretch: Stre
         tallies[claim].links.append(link)
 
 
-def _claim(claim: str, tally: _Tally, confounded: bool) -> schemas.ClaimVerdict:
+def _claim(claim: str, tally: _Tally, confounded: bool, stretches: int = 2) -> schemas.ClaimVerdict:
     status = worst([k.effect for k in tally.links] + (["not_shown"] if tally.missing else []))
     deciding = [k for k in tally.links if k.effect == status]
     show = None
@@ -277,7 +311,11 @@ def _claim(claim: str, tally: _Tally, confounded: bool) -> schemas.ClaimVerdict:
             reason += f"; and {len(tally.missing) - 3} more"
         show = next((SHOW[k] for k in tally.missing if k in SHOW), None)
     else:
-        reason = "every concept that could break it was compared on each boundary, and none differs"
+        reason = (
+            "every watched concept that could break it was compared on each boundary, and none differs"
+            if stretches > 1
+            else "one unbroken segment, and no watched value that could break it changed in it"
+        )
     return schemas.ClaimVerdict(claim=claim, status=status, reason=reason, chain=tally.links, show=show)
 
 

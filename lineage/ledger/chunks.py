@@ -23,6 +23,7 @@ FREE_TEXT: Mapping[str, Sequence[str]] = {
     "incident": ("title",),
     "run": ("name",),
     "config": ("argv",),
+    "environment": ("variables",),
     "checkpoint_mark": ("why",),
     "preserved": ("source",),
 }
@@ -64,6 +65,6 @@ def without_text(raw: bytes) -> bytes:
     if not fields:
         return raw
     for f in fields:
-        payload[f] = [] if isinstance(payload[f], list) else "(not shared)"
+        payload[f] = type(payload[f])() if isinstance(payload[f], list | dict) else "(not shared)"
     record = {"blanked": fields, "digest": line_digest(raw), "record": data}
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()

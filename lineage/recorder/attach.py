@@ -60,7 +60,8 @@ def attach(
     Returns the recorder. It never raises: when something fails it says so once, and records less.
     """
     try:
-        resolved = resolve({"run_id": run_id, "dir": dir, "step_base": step_base, "share": share, **settings})
+        given = {"run_id": run_id, "dir": dir, "step_base": step_base, "share": share, **settings}
+        resolved = _resolve(given)
         recorder = _attach(
             resolved,
             run,
@@ -76,6 +77,21 @@ def attach(
         recorder = Recorder(Settings(resolve().values), World(0, 1, 0), Watched())
         recorder.live = False
     return recorder
+
+
+def _resolve(given: dict[str, Any]) -> Settings:
+    """Resolve the settings; an argument of the wrong form is said and left out."""
+    try:
+        return resolve(given)
+    except ValueError:
+        kept = {}
+        for name, value in given.items():
+            try:
+                resolve({name: value})
+                kept[name] = value
+            except ValueError as e:
+                log.warning("lineage: the argument %s=%r is left out: %s", name, value, e)
+        return resolve(kept)
 
 
 def _attach(

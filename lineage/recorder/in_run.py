@@ -80,7 +80,11 @@ class InRun:
     def _facts(self) -> dict[str, Any]:
         """Name -> value, cheap enough for every update."""
         watched, seen = self._rec.watched, self._rec.seen
-        out: dict[str, Any] = {"clip threshold": seen.clip_threshold}
+        out: dict[str, Any] = {
+            "clip threshold": seen.clip_threshold,
+            "batch size": seen.samples_per_micro,
+            "micro-batches": seen.micro_batches,
+        }
         if watched.optimizer is not None:
             for i, group in enumerate(effective.hyperparameters(watched.optimizer, watched.scheduler)):
                 out |= {f"group {i} {k}": v for k, v in group}

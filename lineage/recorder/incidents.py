@@ -42,7 +42,10 @@ def raise_alarm(
     if rec._on_alarm == "request_stop":
         rec.should_stop = True
     elif callable(rec._on_alarm):
-        rec._on_alarm(alarm)
+        try:
+            rec._on_alarm(alarm)
+        except Exception as e:
+            rec.trouble("on_alarm", e, "the callback was not heard; the alarm is on record")
 
 
 def _keep_batch(w: Writer, step: int, batches: Sequence[Any]) -> None:
@@ -108,12 +111,12 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     """The last records of a segment: why it ended, what was covered, where it began to be bad, the verdict."""
     error = error or _unhandled(rec)
     reason = "exception" if error else "stop_requested" if rec.should_stop else "finished"
+    w.tasks.drain(w.settings.exit_timeout * 6)  # first: the end is drawn in the regime that they open
     w.write(
         schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec.steps.done)
     )
     rec.gaps += _unseen_ranks(w)
     w.write(coverage(rec))
-    w.tasks.drain(w.settings.exit_timeout * 6)
     if w.world.rank == 0:
         if w.outbox is not None and w.world.world_size > 1:
             Follower(w).look()

@@ -227,7 +227,12 @@ class Recorder:
 
     def step(self, step: int, batch: Any = None) -> Step:
         """Open a step: `with rec.step(step, batch) as st:`. `step` counts updates, the first is 1."""
-        return Step(self, step + 1 - self.settings.step_base, batch)
+        try:
+            number = int(step) + 1 - int(self.settings.step_base)
+        except (TypeError, ValueError) as e:
+            self.trouble("step", e, "steps without a number are counted on from the last one")
+            number = self.steps.done + 1
+        return Step(self, number, batch)
 
     @contained("checkpoint", "a checkpoint is not recorded")
     def checkpoint(self, path: str | Path, *, step: int | None = None) -> str | None:
@@ -280,7 +285,7 @@ class Recorder:
     @contained("close", "the end of the segment is not recorded")
     def close(self, error: BaseException | None = None) -> None:
         """End the segment: coverage, seal, report lines. Called at exit where it was not called before."""
-        w = self._writer
+        w = self.begin() if self._pid == os.getpid() else None
         self.steps.unhook()
         if w is None or not self.live or os.getpid() != self._pid:
             self.live = False

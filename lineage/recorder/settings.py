@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -34,10 +35,19 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(n.strip() for n in text.split(",") if n.strip())
 
 
+def run_id(text: str) -> str:
+    """Check a lineage run id: one plain name, since it names a folder. Raises `ValueError`."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", text):
+        raise ValueError(
+            f"{text!r} is no run id: letters, digits, '.', '_' and '-', at most 128, beginning with one"
+        )
+    return text
+
+
 SETTINGS: Mapping[str, Setting] = {
     "enabled": Setting(True, _bool, "whether the layer records at all"),
     "dir": Setting(DEFAULT_ROOT, str, "folder of all ledgers"),
-    "run_id": Setting(None, str, "lineage run id"),
+    "run_id": Setting(None, run_id, "lineage run id"),
     "digests": Setting(True, _bool, "exact digests of the live state at saves and resumes"),
     "probes": Setting(True, _bool, "gradient norms of this rank before the reduction"),
     "fingerprints": Setting(True, _bool, "fingerprints of batches"),
@@ -86,10 +96,19 @@ def resolve(arguments: Mapping[str, Any] | None = None, start: Path | None = Non
             try:
                 values[name], sources[name] = setting.parse(os.environ[env]), env
             except ValueError:
-                sources[name] += f"; {env}={os.environ[env]!r} cannot be read as {setting.parse.__name__}"
+                sources[name] += f"; {env}={os.environ[env]!r} cannot be read"
         if name in given:
-            values[name], sources[name] = given[name], "argument"
+            values[name], sources[name] = _checked(name, given[name]), "argument"
     return Settings(values, sources)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """An argument as it is, or as its text reads; one that fits in neither way raises `ValueError`."""
+    setting = SETTINGS[name]
+    if name == "run_id" or (setting.default is not None and not isinstance(value, type(setting.default))):
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
+        return setting.parse(text)
+    return value
 
 
 def _file(start: Path | None) -> tuple[Mapping[str, Any], Path | None]:

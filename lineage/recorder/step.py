@@ -53,7 +53,7 @@ class Step:
         The tensor is read when it has arrived on the host; nothing waits for the device.
         """
         if self.recorder.live:
-            self.losses.append(loss.detach() if hasattr(loss, "detach") else float(loss))
+            self.losses.append(loss.detach().clone() if hasattr(loss, "detach") else float(loss))
 
     def take_loss(self) -> tuple[Later | None, float | None]:
         """The step's mean loss: on its way from the device, or as a number."""

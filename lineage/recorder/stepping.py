@@ -177,10 +177,8 @@ class Stepping:
         self.rec.watched.batches_seen += len(step.batches)
         self.samples += sum(b.samples for b in step.batches) * self.rec.world.world_size
         self.tokens += sum(b.tokens for b in step.batches) * self.rec.world.world_size
-        if step.batches and self.rec.seen.samples_per_micro is None:
-            self.rec.seen.samples_per_micro = step.batches[0].samples
-            self.rec.seen.tokens_per_micro = step.batches[0].tokens
-            self.rec.seen.micro_batches = len(step.batches)
+        if step.batches:
+            self.rec.seen.batch(step.batches[0].samples, len(step.batches), step.batches[0].tokens)
 
     def drain(self, w: Writer, *, wait: bool = False) -> None:
         """Take what has arrived: to the series, to the detectors, to the alarms."""

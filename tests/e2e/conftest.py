@@ -50,6 +50,28 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made.kill()
 
 
+class Store:
+    """An MLflow store on SQLite without a server, with all artifacts in the test's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uri = f"sqlite:///{folder}/mlflow.db"
+        mlflow.set_tracking_uri(self.uri)
+        self.client = mlflow.MlflowClient(self.uri)
+        self.experiment = self.client.create_experiment(
+            "e", artifact_location=(folder / "artifacts").as_uri()
+        )
+
+    def start(self) -> mlflow.ActiveRun:
+        """Begin a run as a script does."""
+        return mlflow.start_run(experiment_id=self.experiment)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An MLflow store without a server."""
+    return Store(tmp_path)
+
+
 @pytest.fixture(autouse=True)
 def _no_run_left_active() -> Iterator[None]:
     """The active MLflow run and the tracking URI are one for the process: a test leaves none behind."""

@@ -16,38 +16,29 @@ from lineage.ledger.reader import Ledger
 from lineage.recorder import identity
 from tests.recorder.loop import Loop, attach, only
 
+from .conftest import Store
 from .training import FIRST, finished, start_wandb, train
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    """An MLflow store without a server."""
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    mlflow.set_tracking_uri(uri)
-    MlflowClient(uri).create_experiment("e", artifact_location=(tmp_path / "artifacts").as_uri())
-    mlflow.set_experiment("e")
-    return uri
-
-
 @pytest.mark.parametrize(
     "form",
     [
-        lambda uri: mlflow.start_run(),
-        lambda uri: mlflow.get_run(mlflow.start_run().info.run_id),
-        lambda uri: (MlflowClient(uri), mlflow.start_run().info.run_id),
+        lambda store: store.start(),
+        lambda store: mlflow.get_run(store.start().info.run_id),
+        lambda store: (MlflowClient(store.uri), store.start().info.run_id),
     ],
     ids=["ActiveRun", "Run", "client and run id"],
 )
 def test_every_form_of_an_mlflow_run_gets_the_same_page(
-    store: str, tmp_path: Path, form: Callable[[str], Any]
+    store: Store, tmp_path: Path, form: Callable[[Store], Any]
 ) -> None:
     run, loop = form(store), Loop()
     run_id = mlflow.active_run().info.run_id  # type: ignore[union-attr]
     with attach(loop, tmp_path / "runs", run=run, config=FIRST) as rec:
         train(loop, rec, 3, slow=False)
-    tags = MlflowClient(store).get_run(run_id).data.tags
+    tags = store.client.get_run(run_id).data.tags
     ledger = only(tmp_path / "runs")
     (alias,) = ledger.of("run")[0].payload.aliases
     assert (alias.tracker, alias.id) == ("mlflow", run_id)

@@ -34,10 +34,10 @@ def test_both_values_are_on_the_page_although_mlflow_refuses_the_new_ones(
     server: Server, tmp_path: Path
 ) -> None:
     mlflow.set_tracking_uri(server.uri)
-    mlflow.set_experiment("resume")
+    experiment = mlflow.create_experiment("resume")
     root, ck = tmp_path / "runs", tmp_path / "ck"
 
-    run, loop = mlflow.start_run(tags={"team": "mine"}, description="My notes."), Loop()
+    run, loop = mlflow.start_run(None, experiment, tags={"team": "mine"}, description="My notes."), Loop()
     mlflow.log_params(FIRST)
     with attach(loop, root, run=run, config=FIRST) as rec:
         before = train(loop, rec, 5, lambda step, loss: mlflow.log_metrics({"loss": loss}, step=step))

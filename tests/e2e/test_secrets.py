@@ -98,11 +98,11 @@ def test_the_harmless_words_beside_the_secrets_are_recorded_in_every_place(train
     assert config.masked == 101  # fifty keys, fifty values, one list
 
 
-def test_the_page_shows_config_and_remote_and_keeps_diffs_and_exceptions_at_home(trained: Path) -> None:
-    """By default what a person wrote freely stays on the machine."""
+def test_the_page_shows_config_and_remote_and_keeps_diffs_and_variables_at_home(trained: Path) -> None:
+    """By default command line, values of variables and diffs stay on the machine."""
     shown = canaries(page(trained))
     assert {"config-key", "config-value", "git-remote"} <= shown
-    assert shown & {"diff", "argv"} == set()
+    assert shown & {"diff", "argv", "variable"} == set()
 
 
 def test_the_search_finds_every_secret_where_it_was_planted(trained: Path) -> None:

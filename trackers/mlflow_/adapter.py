@@ -322,10 +322,19 @@ class MlflowTracker:
 
     def _segment_end(self, record: Shown, page: Page) -> str | None:
         """Draw the regime's line to the end of the segment, so that charts show where it still held."""
-        regimes = held(self._facts().tags, "regime")
-        if record.rank != 0 or record.step is None or not regimes:
+        if record.rank != 0 or record.step is None:
             return None
-        index = float(regimes[max(regimes)].get("index", 0))
+        facts = self._facts()
+        segment = self._number(facts, record, page)
+        # Shown late, the page may know of later regimes: they are not this segment's.
+        found = [
+            r
+            for _, r in sorted(held(facts.tags, "regime").items())
+            if r.get("segment", 0) <= segment and r.get("from_step", 0) <= record.step
+        ]
+        if not found:
+            return None
+        index = float(found[-1].get("index", 0))
         self._store.log({}, [Point(key("regime"), index, int(record.at.timestamp() * 1000), record.step)])
         return f"metric {key('regime')}"
 
