@@ -73,6 +73,10 @@ class CodeState(Model):
     )
     entry: str | None = Field(default=None, description="the script or notebook that runs")
     note: str | None = None
+    unread: list[str] = Field(
+        default=[],
+        description="repository, revision, diff: what git did not tell in time, so it cannot be compared",
+    )
 
 
 class Device(Model):

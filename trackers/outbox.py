@@ -27,7 +27,8 @@ Item: TypeAlias = Shown | tuple[Path, str]
 class Outbox:
     """A queue and the thread that empties it into one tracker.
 
-    `on_shown(record, place)` and `on_trouble(error, item, final)` are called on the worker thread.
+    `on_shown(record, place)`, `on_published(name)` and `on_trouble(error, item, final)` are called on the
+    worker thread.
     """
 
     def __init__(
@@ -36,11 +37,12 @@ class Outbox:
         page: Page,
         *,
         on_shown: Callable[[Shown, str | None], None] = lambda record, place: None,
+        on_published: Callable[[str], None] = lambda name: None,
         on_trouble: Callable[[Exception, Item, bool], None] = lambda error, item, final: None,
     ) -> None:
         self.tracker = tracker
         self.page = page
-        self._on_shown, self._on_trouble = on_shown, on_trouble
+        self._on_shown, self._on_trouble, self._on_published = on_shown, on_trouble, on_published
         self._queue: deque[Item] = deque()
         self._wake = threading.Condition()
         self._busy = False
@@ -118,5 +120,6 @@ class Outbox:
     def _send(self, item: Item) -> None:
         if isinstance(item, tuple):
             self.tracker.publish(*item)
+            self._on_published(item[1])
         else:
             self._on_shown(item, self.tracker.show(item, self.page))

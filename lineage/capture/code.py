@@ -41,7 +41,7 @@ def capture(
     entry: str | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     blobs: Callable[[bytes], str] | None = None,
-    timeout: float = 5.0,
+    timeout: float = 20.0,
 ) -> schemas.CodeState:
     """Read the state of the code into its record. Never raises on account of git.
 
@@ -70,7 +70,7 @@ def capture(
     if work.reader.left_out:
         work.note(f"{work.reader.left_out} files without a digest: too large, unreadable or too many")
     shown = secrets.mask(canonical.text(name))[0] if name else None
-    return schemas.CodeState(**state, entry=shown, note="; ".join(work.notes) or None)
+    return schemas.CodeState(**state, entry=shown, note="; ".join(work.notes) or None, unread=work.unread)
 
 
 @dataclass
@@ -80,6 +80,7 @@ class _Work:
     reader: Reader
     roots: list[Path]
     notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         text = secrets.mask(canonical.text(text))[0]
@@ -120,6 +121,8 @@ def _repository(work: _Work, entry: str | None, timeout: float) -> Git | None:
         if "no git repository" not in top.why:
             break  # git is missing, hangs or refuses: another folder would not help
     work.note(why)
+    if "no git repository" not in why:
+        work.unread.append("repository")
     return None
 
 
@@ -136,6 +139,8 @@ def _head(git: Git, work: _Work) -> dict[str, Any]:
     if not revision.ok:
         slow = "longer" in revision.why or "passed" in revision.why
         work.note(revision.why if slow else "no commit yet: the diff is against an empty tree")
+        if slow:
+            work.unread.append("revision")
     branch = git("symbolic-ref", "--quiet", "--short", "HEAD")
     remotes = git("config", "--get-regexp", r"^remote\..*\.url$")
     urls = dict(line.split(" ", 1) for line in remotes.text.splitlines() if " " in line) if remotes.ok else {}
@@ -158,6 +163,7 @@ def _diff(
     changed = git("diff", "--name-only", "--no-ext-diff", "-z", base)
     if not changed.ok:
         work.note(f"whether the code is changed is not known: {changed.why or 'too many changed files'}")
+        work.unread.append("diff")
         return {}
     names = [n for n in changed.text.split("\0") if n]
     if not names:
@@ -172,6 +178,7 @@ def _diff(
     if not got.ok:
         why = got.why or f"it is larger than {LARGEST_DIFF >> 20} MiB"
         work.note(f"the code has uncommitted changes whose diff is not kept: {why}")
+        work.unread.append("diff")
         return {"dirty": True, "diff_replayable": False}
     data, masked = _masked_diff(got.output)
     if masked:

@@ -238,11 +238,12 @@ def _model(w: Watched, seen: Seen) -> Found:
         {float(m.p) for m in w.model.modules() if type(m).__name__.startswith("Dropout") and hasattr(m, "p")}
     )
     yield "dropout", (drops, "the Dropout modules of the model")
-    yield "compile", (_compiled(w.model), "type(model) and its wrappers")
+    yield "compile", (compiled(w.model), "type(model) and its wrappers")
     yield "dp_sharding", (_wrapper(w.model), "type(model)")
 
 
-def _compiled(model: Any) -> bool:
+def compiled(model: Any) -> bool:
+    """Whether a model, or the one inside its data-parallel wrapper, is compiled."""
     inner = getattr(model, "module", None)
     return any(
         type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None

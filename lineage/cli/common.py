@@ -85,6 +85,9 @@ def find(name: str | None) -> Subject:
         return Subject(reader.open_ledger(path))
     if layout.is_ledger(root() / name):
         return Subject(reader.open_ledger(root() / name))
+    inside = reader.find(path) if path.is_dir() else []
+    if inside:
+        return Subject(reader.Ledger(inside[0]))
     if path.exists():
         return _from_checkpoint(path)
     for ledger in reader.find(root()):

@@ -10,7 +10,7 @@ from rich.markup import escape
 from .._rooms import schemas, trackers
 from ..ledger import reader
 from . import judging
-from .common import Json, Run, Subject, console, emit, find, root, short, status, step_text, table
+from .common import Exit, Json, Run, Subject, console, emit, find, root, short, status, step_text, table
 
 NAME = "show"
 
@@ -31,6 +31,16 @@ def command(
         emit(_data(subject))
     else:
         _show(subject)
+    raise typer.Exit(_code(subject))
+
+
+def _code(subject: Subject) -> int:
+    """3 for a damaged ledger, 1 where a branch or the checkpoint is broken."""
+    if any(d.code != "LIN-J001" for d in subject.ledger.damage):
+        return Exit.DAMAGED
+    tips = [None] if subject.checkpoint else judging.tips(subject)
+    worst = judging.worst_of(judging.verdict(subject, tip) for tip in tips)
+    return Exit.FOUND if worst == "broken" else Exit.OK
 
 
 def _list(as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -61,6 +62,8 @@ def sync(ledger: Ledger, alias: schemas.TrackerAlias, uri: str | None = None) ->
         except trackers.TrackerUnavailable as e:
             problems.append(f"the tracker is not available: {e}. Run `lineage sync` again later.")
             break
+    else:
+        problems += _publish(ledger.path, tracker, delivered, done)
     _close(tracker)
     return {
         "tracker": alias.tracker,
@@ -69,6 +72,23 @@ def sync(ledger: Ledger, alias: schemas.TrackerAlias, uri: str | None = None) ->
         "already": len(done),
         "problems": problems,
     }
+
+
+def _publish(ledger: Path, tracker: trackers.Tracker, delivered: Delivered, done: set[str]) -> list[str]:
+    """Put the journal's chunks and the report on the page, those that are not there yet."""
+    chunks = ledger / "chunks"
+    found = sorted(chunks.glob("*/*/*.jsonl"))
+    files = [(p, f"journal/{p.relative_to(chunks).as_posix()}") for p in found]
+    files += [(p, p.name) for p in sorted((ledger / "report").glob("report.*"))]
+    for path, name in files:
+        if f"file:{name}" in done:
+            continue
+        try:
+            tracker.publish(path, name)
+            delivered.add(f"file:{name}")
+        except (trackers.TrackerRefused, trackers.TrackerUnavailable) as e:
+            return [f"{name} could not be put on the page: {e}. Run `lineage sync` again later."]
+    return []
 
 
 def _open(alias: schemas.TrackerAlias, uri: str | None) -> trackers.Tracker:

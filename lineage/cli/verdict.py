@@ -42,7 +42,8 @@ def command(
         emit({"verdict": found, "differs_from_recorded": changed})
     else:
         show(subject, found, changed)
-    raise typer.Exit(code(found, fail_on))
+    damaged = any(d.code != "LIN-J001" for d in subject.ledger.damage)
+    raise typer.Exit(Exit.DAMAGED if damaged and found.status != "broken" else code(found, fail_on))
 
 
 def code(found: schemas.Verdict, fail_on: str = "broken") -> int:

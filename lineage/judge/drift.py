@@ -336,6 +336,8 @@ def _not_shown(before: Side, after: Side, restore: schemas.Restore | None) -> di
         out[concept] = _reason(concept, before, after)
     if before.code is None or after.code is None:
         out["code"] = "no code record on one side"
+    elif before.code.unread or after.code.unread:
+        out["code"] = f"git did not tell: {after.code.note or before.code.note}"
     if before.environment is None or after.environment is None:
         out["software"] = "no environment record on one side"
     for c in restore.components if restore else ():

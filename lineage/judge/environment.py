@@ -89,9 +89,12 @@ def code_change(before: schemas.CodeState | None, after: schemas.CodeState | Non
     if before is None or after is None:
         return []
     parts = []
-    if before.revision != after.revision:
+    unread = {*before.unread, *after.unread}
+    if "repository" in unread:
+        unread |= {"revision", "diff"}
+    if before.revision != after.revision and "revision" not in unread:
         parts.append(f"revision {_short(before.revision)} -> {_short(after.revision)}")
-    if before.diff != after.diff:
+    if before.diff != after.diff and "diff" not in unread:
         parts.append(f"uncommitted diff {_size(before)} -> {_size(after)}")
     parts += [
         f"{m} {_word(before.modules, m, after.modules)}" for m in _changed(before.modules, after.modules)

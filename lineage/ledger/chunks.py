@@ -57,6 +57,17 @@ def write(
     return out
 
 
+def written(ledger: Path) -> dict[str, int]:
+    """Journal file -> lines that chunks hold already, by the names of the chunks."""
+    out: dict[str, int] = {}
+    for path in (ledger / "chunks").glob("*/*/*.jsonl"):
+        file = f"{path.parent.relative_to(ledger / 'chunks').as_posix()}.jsonl"
+        last = path.stem.rpartition("-")[2]
+        if last.isdigit():
+            out[file] = max(out.get(file, 0), int(last) + 1)
+    return out
+
+
 def without_text(raw: bytes) -> bytes:
     """Blank the free text of a line; a line without any is returned as it is."""
     data: dict[str, Any] = json.loads(raw)

@@ -155,6 +155,8 @@ class Journal:
             return len(self._waiting)
 
     def _write(self, draft: Draft) -> None:
+        if self._fd is not None and os.fstat(self._fd).st_nlink == 0:
+            self._put_back()
         if self._fd is None:
             self._open()
         assert self._fd is not None
@@ -175,6 +177,21 @@ class Journal:
             raise
         good, seq, head = self._good + len(data), self.seq + 1, line_digest(raw)
         self._good, self.seq, self.head, self._written, self._ragged = good, seq, head, envelope, False
+
+    def _put_back(self) -> None:
+        """Somebody deleted the file under its writer: its lines are still held open, and are written again."""
+        assert self._fd is not None
+        content = Path(f"/proc/self/fd/{self._fd}").read_bytes()[: self._good]
+        self._on_trouble(FileNotFoundError(f"{self.path} was deleted; it is written again"), self.path)
+        os.close(self._fd)
+        self._fd = None
+        self._open()
+        fd = self._fd
+        assert fd is not None
+        done = 0
+        while done < len(content):
+            done += os.write(fd, content[done:])
+        os.fdatasync(fd)
 
     def _cut_back(self) -> None:
         """Cut the file back to its last newline. Where that fails too, it is tried before the next line."""

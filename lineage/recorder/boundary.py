@@ -27,6 +27,25 @@ class Parent:
     sidecar: schemas.Sidecar | None = None
     problem: str | None = None
     evidence: str = "declared"
+    told: drift_.Side | None = None
+    """the old side as the ledger tells it, where there is no sidecar"""
+
+    def ask(self, ledger: Path) -> None:
+        """Where the folder tells nothing of itself: look for its path among the checkpoints of a ledger."""
+        if self.checkpoint is not None:
+            return
+        records = Ledger(ledger).records
+        path = str(Path(self.path).absolute())
+        known = [n for n in graph.build(records).nodes.values() if n.checkpoint.path == path]
+        if not known:
+            return
+        node = max(known, key=lambda n: n.uid)
+        self.checkpoint, self.run = node.checkpoint, records[0].run
+        held = {
+            k: graph.latest(records, k, node.segment) for k in ("config", "effective", "code", "environment")
+        }
+        sides: dict[str, Any] = {k: r.payload if r else None for k, r in held.items()}
+        self.told = drift_.Side(**sides, lr_ahead=dict(node.checkpoint.lr_ahead))
 
     def live(self) -> list[schemas.ComponentDigest]:
         """The digests at the save, those of this rank where components are the rank's own."""
@@ -41,7 +60,7 @@ class Parent:
         """The old side of the drift."""
         s = self.sidecar
         if s is None:
-            return drift_.Side()
+            return self.told or drift_.Side()
         return drift_.Side(s.config, s.effective, s.code, s.environment, dict(s.checkpoint.lr_ahead))
 
 
@@ -139,7 +158,7 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
         _say(drift)
         _rolled_back(writer, ledger, parent.checkpoint)
         _config_changed(writer, drift)
-        _effects(writer, declared, drift, now, record.id)
+        effects(writer, declared, drift, now.held(), now.first_step, [record.id])
     held = now.held()
     if held is not None:
         opened = regime_.regime(held, now.first_step, previous, drift, carry_on=True)
@@ -171,7 +190,7 @@ def judge_in_run(
     _say(found)
     effective = schemas.Effective(moment="in_run", values=after.values)
     relevant = [d for d in declared if any(c.concept == d.mitigation.concept for c in changes)]
-    _effects(writer, relevant, found, Now(effective=effective, first_step=step), record.id)
+    effects(writer, relevant, found, effective, step, [record.id])
     ledger = Ledger(writer.ledger)
     regimes = [r.payload for r in ledger.of("regime", writer.ids.segment)]
     opened = regime_.regime(after, step, regimes[-1] if regimes else None, found)
@@ -238,6 +257,26 @@ def _rolled_back(writer: Any, ledger: Ledger, checkpoint: schemas.Checkpoint) ->
         writer.write(schemas.TrackerNote(code="LIN-T001", tracker=kind, text=text))
 
 
+def off_schedule(writer: Any, said: list[float], held: list[float], step: int) -> None:
+    """The rate in the param groups is not the one that the scheduler set. Runs on the worker thread of rank 0."""
+    concept = schemas.catalogue().concept("learning_rate")
+    change = schemas.Change(
+        concept=concept.id,
+        cls=concept.cls,
+        title=concept.title,
+        effective_before=schemas.Scalar.of(said),
+        effective_after=schemas.Scalar.of(held),
+        read_from="optimizer.param_groups[*]['lr'] against scheduler._last_lr",
+        text=f"the optimizer uses the learning rate {held[0]:.6g}, the schedule says {said[0]:.6g}",
+    )
+    found = schemas.Drift(
+        moment="in_run", from_step=step, changes=[change], confounded=False, undeclared=[concept.id]
+    )
+    writer.write(found, step=step)
+    _say(found)
+    write_verdict(writer)
+
+
 def _say(drift: schemas.Drift) -> None:
     """One line in the log where a resume changed what results mean."""
     altering = [c for c in drift.changes if drift_.alters(c)]
@@ -250,21 +289,28 @@ def _say(drift: schemas.Drift) -> None:
         )
 
 
-def _effects(
-    writer: Any, declared: Sequence[drift_.Declared], drift: schemas.Drift, now: Now, record: str
+def effects(
+    writer: Any,
+    declared: Sequence[drift_.Declared],
+    drift: schemas.Drift | None,
+    held: schemas.Effective | None,
+    step: int,
+    records: Sequence[str] = (),
 ) -> None:
+    """Write for each declared mitigation whether the live values bear it out."""
     for d in declared:
-        in_effect, text, value = drift_.effect(d.mitigation, drift.changes, now.side())
+        changes = drift.changes if drift else []
+        in_effect, text, value = drift_.effect(d.mitigation, changes, drift_.Side(effective=held))
         writer.write(
             schemas.MitigationEffect(
                 mitigation=d.mitigation.uid,
                 in_effect=in_effect,
-                from_step=now.first_step if in_effect == "yes" else None,
+                from_step=step if in_effect == "yes" else None,
                 effective=value,
                 text=text,
-                evidence=[record],
+                evidence=list(records),
             ),
-            step=now.first_step,
+            step=step,
             caused_by=[d.record],
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ..capture import effective
@@ -28,6 +29,7 @@ class InRun:
         self._waiting: dict[str, int] = {}
         self._moves: dict[str, int] = {}
         self._last: dict[str, Any] = {}
+        self._off = 0
 
     def begin(self) -> None:
         """Take the values before the first update as the known ones."""
@@ -48,6 +50,26 @@ class InRun:
                 self._moves.pop(name, None)
         if settled:
             self._tell(w, facts)
+
+    def rate(self, step: int) -> None:
+        """Before an update: the rate in the param groups must be the one that the scheduler set last."""
+        scheduler, w = self._rec.watched.scheduler, self._rec._writer
+        said = getattr(scheduler, "_last_lr", None)
+        if w is None or not said or self._off >= PATIENCE:
+            return
+        groups = [float(g["lr"]) for g in scheduler.optimizer.param_groups]
+        if all(
+            math.isclose(a, float(b), rel_tol=1e-9, abs_tol=1e-15) for a, b in zip(groups, said, strict=False)
+        ):
+            return
+        self._off += 1
+        if self._off == PATIENCE:
+            self._rec.gaps.append(
+                "the learning rate is set beside its scheduler again and again; that is not judged"
+            )
+        if w.world.rank == 0:
+            before, after = [float(b) for b in said], groups
+            w.tasks.put(lambda: boundary.off_schedule(w, before, after, step))
 
     def _move(self, name: str, step: int) -> None:
         if self._known.get(name) is None:

@@ -115,6 +115,7 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     w.write(
         schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec.steps.done)
     )
+    rec.settle_mitigations(w)
     rec.gaps += _unseen_ranks(w)
     w.write(coverage(rec))
     if w.world.rank == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..capture import effective
 from ..capture.watched import LINES, Watched
 from ..judge.drift import Declared
 from ..ledger import blobs
+from ..ledger.reader import Ledger
 from . import boundary, incidents, saving
 from .captured import Recent
 from .contain import contained, describe, log
@@ -103,6 +105,9 @@ class Recorder:
             w.write(
                 schemas.Run(uid=ids.run, name=self.name, aliases=alias, fork_of=fork_of, source=ids.source)
             )
+        if self.parent is not None:
+            self.parent.ask(w.ledger)
+            w.step = self.parent.checkpoint.step if self.parent.checkpoint else 0
         self._write_segment()
         if self.now.config is not None and self.world.rank == 0:
             w.write(self.now.config)
@@ -205,10 +210,14 @@ class Recorder:
         """
         w = self.begin()
         known = schemas.catalogue().concepts
-        resolved = concept if concept in known else None
-        if resolved is None:
-            by_key = schemas.catalogue().of_key(concept)
-            resolved = by_key.id if by_key else concept
+        by_key = schemas.catalogue().of_key(concept)
+        resolved = concept if concept in known else by_key.id if by_key else concept
+        if resolved not in known:
+            near = difflib.get_close_matches(concept, known, 3)
+            meant = f"; did you mean {', '.join(near)}?" if near else ""
+            log.warning(
+                "lineage: %r is no concept of the catalogue, so its effect cannot be shown%s", concept, meant
+            )
         mitigation = schemas.Mitigation(
             uid=str(uuid7()),
             concept=resolved,
@@ -224,6 +233,16 @@ class Recorder:
         record = w.write(mitigation)
         self._declared.append(Declared(record.id, mitigation))
         return mitigation.uid
+
+    def settle_mitigations(self, w: Writer) -> None:
+        """At the end: say for each mitigation that no boundary has judged whether the live values bear it out."""
+        if self.world.rank != 0 or not self._declared:
+            return
+        judged = {r.payload.mitigation for r in Ledger(w.ledger).of("mitigation_effect")}
+        left = [d for d in self._declared if d.mitigation.uid not in judged]
+        if left:
+            held = effective.capture(self.watched, self.seen, "in_run", self.steps.done)
+            boundary.effects(w, left, None, held, self.steps.done)
 
     def step(self, step: int, batch: Any = None) -> Step:
         """Open a step: `with rec.step(step, batch) as st:`. `step` counts updates, the first is 1."""

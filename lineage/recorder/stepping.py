@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._rooms import schemas
-from ..capture import clip, effective, state
+from ..capture import autocast, clip, effective, state
 from ..capture.later import Later
 from ..judge import restore as restore_
 from . import boundary, incidents, saving, streams
@@ -62,6 +62,8 @@ class Stepping:
             self.unwatch = clip.watch(self._clipped)
         if self.rec.watched.model is not None and self.rec.settings.probes:
             self.probe = GradientProbe(self.rec.watched)
+        if self.rec.watched.model is not None:
+            autocast.look_once(self.rec.watched.model, self.rec.seen)
         self.rec.watched.generators = state.generators()
 
     def _clipped(self, threshold: float, total_norm: Any) -> None:
@@ -87,6 +89,7 @@ class Stepping:
             self.first = step.step
             self.done = step.step - 1
             self._start()
+        self.drift.rate(step.step)
 
     def _start(self) -> None:
         """Before the first step: what was restored, and what holds after the load."""

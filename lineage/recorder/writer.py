@@ -39,7 +39,6 @@ class Writer:
         self.regime: str | None = None
         self._pid = os.getpid()
         self._closed = False
-        self._sent: dict[str, int] = {}
         root = Path(settings.dir).expanduser().absolute()
         self.ledger = root / ids.run
         heads, torn = self._previous()
@@ -56,6 +55,7 @@ class Writer:
         if self.journal.waiting():
             self.ledger = layout.fallback_root() / ids.run
             self.journal.move_to(self.ledger)
+        self._sent = chunks.written(self.ledger) if world.rank == 0 else {}
         self._notice_twin()
         self._lines = Worker(
             "lineage-series", lambda e: self.trouble("series", e, "step values are not kept")
@@ -100,7 +100,13 @@ class Writer:
         for file in sorted({f.parent.name for f in scan.journal_files(self.ledger)}):
             page.number(file)
         self._delivered = Delivered(self.ledger, tracker.alias())
-        return trackers.Outbox(tracker, page, on_shown=self._shown, on_trouble=self._tracker_trouble)
+        return trackers.Outbox(
+            tracker,
+            page,
+            on_shown=self._shown,
+            on_published=lambda name: self._delivered.add(f"file:{name}"),
+            on_trouble=self._tracker_trouble,
+        )
 
     def write(
         self,

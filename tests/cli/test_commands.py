@@ -78,7 +78,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_show_tells_the_run_at_one_glance(world: World) -> None:
     """Segments, the abandoned tail, the first bad cell, what changed, each branch's verdict."""
-    text = world.run("show", "broken", code=0).stdout
+    text = world.run("show", "broken", code=1).stdout
     for part in (
         "left after 8",
         "first bad in segment 1: rank 0, step 11",
@@ -87,14 +87,14 @@ def test_show_tells_the_run_at_one_glance(world: World) -> None:
         "segment 3: BROKEN",
     ):
         assert part in text, text
-    data = world.json("show", "broken", code=0)
+    data = world.json("show", "broken", code=1)
     assert [s["number"] for s in data["segments"]] == [1, 2, 3]
     assert data["damage"] == []
 
 
 def test_show_without_an_argument_takes_the_latest_run(world: World) -> None:
     """The run that was written to last."""
-    assert world.json("show", code=0)["run"] == "broken"
+    assert world.json("show", code=1)["run"] == "broken"
 
 
 def test_show_all_lists_runs_with_their_verdicts(world: World) -> None:
@@ -195,7 +195,8 @@ def test_verify_names_the_damage_and_exits_with_3(world: World, tmp_path: Path) 
     assert {(d["code"], d["line"]) for d in damage} >= {("LIN-J003", 4)}
     assert file.name in damage[0]["file"]
     assert "DAMAGED" in world.run("verify", str(copy), code=3).stdout
-    assert "damaged:" in world.run("show", str(copy), code=0).stdout
+    assert "damaged:" in world.run("show", str(copy), code=3).stdout
+    assert world.json("verdict", str(copy), code=3)["verdict"]["status"] == "not_shown"
 
 
 def test_schema_prints_lists_and_checks(world: World) -> None:

@@ -98,7 +98,8 @@ def test_a_continuing_warm_up_is_silent_and_a_changed_horizon_is_found() -> None
         side(ahead={10: [0.1], 11: [0.2], 20: [0.5]}, live=effective(lr_schedule="LambdaLR(b)")),
         from_step=11,
     )
-    assert "first other learning rate at step 20" in find(other, "lr_schedule").text
+    assert "1 at step 20" in find(other, "lr_schedule").text
+    assert "0.5 at step 20" in find(other, "lr_schedule").text
 
 
 def test_a_scaled_peak_is_another_learning_rate_and_the_same_schedule() -> None:
@@ -195,3 +196,13 @@ def test_every_required_concept_is_in_the_catalogue() -> None:
     """A name that the catalogue does not know would never be judged."""
     assert set(d.REQUIRED) <= set(schemas.catalogue().concepts)
     assert set(d.REQUIRED) == set(LIVE)
+
+
+def test_code_that_git_did_not_tell_in_time_is_not_shown_and_never_a_change() -> None:
+    """A slow file system must not look like other code."""
+    slow = schemas.CodeState(
+        repository=True, note="git diff took longer than 20 s", unread=["revision", "diff"]
+    )
+    found = d.drift(side(), side(code=slow), from_step=1)
+    assert [c.concept for c in found.changes] == []
+    assert "took longer" in found.not_shown["code"]

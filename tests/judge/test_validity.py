@@ -181,3 +181,38 @@ def test_the_policy_is_named_by_digest() -> None:
     h = History()
     h.segment(1)
     assert verdict(h.records).policy == schemas.catalogue().digest
+
+
+def test_damage_of_the_ledger_is_never_holds() -> None:
+    """The record that would have broken a claim may be the damaged one."""
+    h = History()
+    h.segment(1)
+    found = verdict(h.records, damage=["a.jsonl line 7: line is not JSON"])
+    assert set(statuses(found).values()) == {"not_shown"}
+    assert "line 7" in found.claims[0].reason
+
+
+def test_ranks_that_left_no_record_are_not_shown() -> None:
+    """One of four ranks recorded: its word is not that of the others."""
+    h = History()
+    h.segment(1)
+    four = h.records[0].payload.model_copy(update={"world_size": 4})
+    records = [
+        r if r.kind != "segment" else type(r)(**{f: getattr(r, f) for f in r.__slots__} | {"payload": four})
+        for r in h.records
+    ]
+    got = statuses(verdict(records))
+    assert (got["bitwise"], got["loss_curve"]) == ("not_shown", "not_shown")
+
+
+def test_a_segment_that_starts_anew_under_the_same_run_is_not_shown() -> None:
+    """It has no parent, and the run's first segment is not its own."""
+    h = History()
+    h.segment(1)
+    h.segment(2)
+    assert set(statuses(verdict(h.records, segment=uid(2))).values()) == {"not_shown"}
+
+
+def test_nothing_on_record_shows_nothing() -> None:
+    """An empty ledger holds no claim."""
+    assert set(statuses(verdict([])).values()) == {"not_shown"}

@@ -357,3 +357,107 @@ def test_the_last_lines_say_where_and_what_next(tmp_path: Path, caplog: pytest.L
     assert "steps 1-2" in lines[-3]
     assert "add lineage.attach(run, optimizer=optimizer)" in lines[-2]
     assert lines[-1].startswith("lineage: next: lineage show")
+
+
+def test_attach_alone_records_the_run(tmp_path: Path) -> None:
+    """No step, no save: config, code, environment and coverage are there all the same."""
+    rec = lineage.attach(None, config={"lr": 1}, dir=tmp_path, quiet=True, report=False)
+    rec.close()
+    ledger = only(tmp_path)
+    assert {r.kind for r in ledger.records} >= {"run", "segment", "config", "code", "environment", "coverage"}
+    assert ledger.last("verdict").payload.status == "not_shown"
+
+
+@pytest.mark.parametrize("bad", ["../evil", "/etc/evil", "a/b", "", ".hidden", "x" * 200])
+def test_a_run_id_is_a_name_and_never_a_path(
+    tmp_path: Path, bad: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names a folder: anything else is left out, said, and a new id is taken."""
+    loop = Loop()
+    with attach(loop, tmp_path / "runs", run_id=bad) as rec:
+        loop.run(rec, 2)
+    assert only(tmp_path / "runs").last("segment_end")
+    assert [p.name for p in tmp_path.iterdir()] == ["runs"]
+    assert "is left out" in caplog.text
+
+
+def test_a_deleted_ledger_folder_is_written_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody cleans up while the run goes on: the journal's lines are still held, and come back."""
+    import shutil
+
+    loop = Loop()
+    with attach(loop, tmp_path / "runs") as rec:
+        loop.run(rec, 3)
+        shutil.rmtree(tmp_path / "runs")
+        loop.run(rec, 6)
+    ledger = only(tmp_path / "runs")
+    assert ledger.damage == []
+    assert {r.kind for r in ledger.records} >= {"journal_header", "segment", "effective", "segment_end"}
+    assert "was deleted" in caplog.text
+
+
+def test_a_rate_set_beside_the_scheduler_is_found(tmp_path: Path) -> None:
+    """Somebody cuts the rate in the param groups; the scheduler knows nothing of it."""
+    loop = Loop()
+
+    def cut(step: int) -> None:
+        if step == 5:
+            loop.optimizer.param_groups[0]["lr"] *= 0.1
+
+    with attach(loop, tmp_path) as rec:
+        loop.run(rec, 8, before=cut)
+    found = [c for r in only(tmp_path).of("drift") for c in r.payload.changes]
+    assert [c.concept for c in found] == ["learning_rate"]
+    assert "the schedule says" in found[0].text
+
+
+def test_a_smaller_batch_from_some_step_on_is_found_and_one_at_an_epochs_end_is_not(tmp_path: Path) -> None:
+    """A size counts once it has come twice in a row."""
+    loop = Loop()
+    with attach(loop, tmp_path / "epoch", run_id="a") as rec:
+        for step in range(1, 9):
+            with rec.step(step, {"ids": torch.ones(2 if step == 4 else 4, 5, dtype=torch.long)}):
+                pass
+    assert only(tmp_path / "epoch").of("drift") == []
+    with attach(Loop(), tmp_path / "cut", run_id="b") as rec:
+        for step in range(1, 9):
+            with rec.step(step, {"ids": torch.ones(2 if step >= 4 else 4, 5, dtype=torch.long)}):
+                pass
+    assert {c.concept for r in only(tmp_path / "cut").of("drift") for c in r.payload.changes} == {
+        "global_batch",
+        "micro_batch",
+    }
+
+
+def test_autocast_is_seen_where_it_is_on(tmp_path: Path) -> None:
+    """It is on inside the forward pass only; the first one is looked at."""
+    loop = Loop()
+    with attach(loop, tmp_path) as rec, rec.step(1, next(loop.loader)), torch.autocast("cpu", torch.bfloat16):
+        loop.model(torch.ones(2, 3))
+    held = only(tmp_path).of("effective")[-1].payload.values["precision"].value.plain()
+    assert held == "float32, autocast bfloat16"
+
+
+def test_a_mitigation_that_nothing_bears_out_is_judged_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Declared and never done; and a concept that nobody knows."""
+    loop = Loop()
+    with attach(loop, tmp_path) as rec:
+        loop.run(rec, 3)
+        rec.mitigate("grad_clip", after=0.1, why="spikes")
+        rec.mitigate("dropuot", after=0.0, why="typo")
+        loop.run(rec, 6)
+    effects = [r.payload.in_effect for r in only(tmp_path).of("mitigation_effect")]
+    assert effects == ["no", "not_shown"]
+    assert "did you mean dropout" in caplog.text
+
+
+def test_a_step_that_is_no_number_is_counted_on(tmp_path: Path) -> None:
+    """rec.step(None) must not stop a training run."""
+    loop = Loop()
+    with attach(loop, tmp_path) as rec:
+        for label in (None, "a", 3):
+            with rec.step(label, next(loop.loader)):  # type: ignore[arg-type]
+                pass
+    assert [b["step"] for b in only(tmp_path).series("batches").to_pylist()] == [1, 2, 3]

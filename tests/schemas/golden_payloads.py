@@ -102,6 +102,7 @@ def code() -> s.CodeState:
         modules={"utils.py": sha("utils")},
         entry="train.py",
         note="submodule third_party/kernels is dirty too",
+        unread=["diff"],
     )
 
 
@@ -424,6 +425,5 @@ def sidecar() -> Any:
         effective=effective(),
         code=code(),
         environment=environment(),
-        regime_index=1,
         ledger="/work/lineage-runs/pretrain-7b",
     )
