@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from .._rooms import schemas
 
 
-def first_batch(digest: str, known: Mapping[str, int], step: int) -> tuple[list[schemas.Change], set[str]]:
+def first_batch(
+    digest: str, known: Mapping[str, Collection[int]], step: int
+) -> tuple[list[schemas.Change], set[str]]:
     """Compare the first batch with those of earlier segments of the same rank.
 
-    `known` maps fingerprints of the other branch to their steps. Returns the changes that follow, and the
-    concepts that are thereby shown. A batch that is not known there shows nothing: the other branch may
-    simply not have come that far.
+    `known` maps fingerprints of the other branch to the steps that had them. Returns the changes that follow,
+    and the concepts that are thereby shown. A batch that is not known there shows nothing where the other
+    branch did not come that far; one that it had at several other steps (epochs repeat) shows no position.
     """
-    at = known.get(digest)
-    if at is None:
-        if known and max(known.values()) >= step:
-            return [
-                _change("data_order", f"the batch of step {step:,} is none of the other branch's batches")
-            ], {
-                "loader_position",
-                "data_order",
-            }
+    at = known.get(digest, ())
+    if not at:
+        if known and max(max(steps) for steps in known.values()) >= step:
+            text = f"the batch of step {step:,} is none of the other branch's batches"
+            return [_change("data_order", text)], {"loader_position", "data_order"}
         return [], set()
-    if at == step:
+    if step in at:
         return [], {"loader_position"}
-    if at > step:
-        text = f"the batch of step {step:,} is the one that step {at:,} had on the other branch: {at - step} skipped"
-        return [_change("batch_skip", text)], {"loader_position"}
-    text = (
-        f"the batch of step {step:,} is the one that step {at:,} had on the other branch: data is read again"
-    )
-    return [_change("loader_position", text)], {"loader_position"}
+    if len(at) > 1:
+        return [], set()
+    (only,) = at
+    text = f"the batch of step {step:,} is the one that step {only:,} had on the other branch"
+    if only > step:
+        return [_change("batch_skip", f"{text}: {only - step} skipped")], {"loader_position"}
+    return [_change("loader_position", f"{text}: data is read again")], {"loader_position"}
 
 
 def _change(concept_id: str, text: str) -> schemas.Change:

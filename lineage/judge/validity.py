@@ -43,6 +43,8 @@ class _Tally:
 
     links: list[schemas.ChainLink] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
+    aside: str = ""
+    """what a reader of `holds` must know as well"""
 
 
 def verdict(
@@ -95,6 +97,7 @@ def _judge(
         _add_missing(tallies, records, graph, stretch, first=i == 0)
         if stretch.segment in bad:
             _add_bad(tallies, bad[stretch.segment], stretch)
+    _add_evaluations(tallies["evaluation"], records)
     claims = [_claim(c, t, confounded, len(path)) for c, t in tallies.items()]
     broken = [k.step for c in claims for k in c.chain if k.effect == "broken"]
     return schemas.Verdict(
@@ -264,6 +267,27 @@ def _add_other_ranks(
                         )
 
 
+def _add_evaluations(tally: _Tally, records: Sequence[schemas.Record]) -> None:
+    """Evaluations of one evaluator can be compared only where its version and its data are the same."""
+    found = [r for r in records if r.kind == "evaluation"]
+    tally.aside = "" if found else ", as far as training goes: no evaluation is on record"
+    concept = schemas.catalogue().concept("eval_protocol")
+    for name in sorted({r.payload.evaluator for r in found}):
+        mine = [r for r in found if r.payload.evaluator == name]
+        ways = sorted({f"{r.payload.evaluator_version} on {r.payload.data or 'unnamed data'}" for r in mine})
+        if len(ways) > 1:
+            tally.links.append(
+                schemas.ChainLink(
+                    code="LIN-D002",
+                    concept=concept.id,
+                    step=mine[-1].step or 0,
+                    effect="broken",
+                    text=f"{name} was run in {len(ways)} ways: {'; '.join(ways[:4])}",
+                    records=[r.id for r in mine],
+                )
+            )
+
+
 def _add_absent_ranks(
     tallies: Mapping[str, _Tally],
     records: Sequence[schemas.Record],
@@ -315,7 +339,7 @@ def _claim(claim: str, tally: _Tally, confounded: bool, stretches: int = 2) -> s
             "every watched concept that could break it was compared on each boundary, and none differs"
             if stretches > 1
             else "one unbroken segment, and no watched value that could break it changed in it"
-        )
+        ) + tally.aside
     return schemas.ClaimVerdict(claim=claim, status=status, reason=reason, chain=tally.links, show=show)
 
 

@@ -277,6 +277,18 @@ def off_schedule(writer: Any, said: list[float], held: list[float], step: int) -
     write_verdict(writer)
 
 
+def went_back(writer: Any, last: int, step: int) -> None:
+    """Steps are made again within one segment: nothing tells from which state. Runs on the worker thread."""
+    text = f"the step went back from {last:,} to {step:,} within one segment, from a state that nothing shows"
+    change = schemas.Change(concept="unclassified", cls="unclassified", title="step", text=text)
+    writer.write(
+        schemas.Drift(moment="in_run", from_step=step, changes=[], unclassified=[change], confounded=False),
+        step=step,
+    )
+    log.warning("lineage: %s; name the checkpoint with rec.resumed_from(path) in a new process", text)
+    write_verdict(writer)
+
+
 def _say(drift: schemas.Drift) -> None:
     """One line in the log where a resume changed what results mean."""
     altering = [c for c in drift.changes if drift_.alters(c)]
@@ -332,11 +344,10 @@ def _batch_evidence(
     if position is not None and position.status != "not_recorded":
         return [], set()
     table = series.read(ledger.path, "batches", ["segment", "rank", "step", "micro", "digest"])
-    known = {
-        row["digest"]: row["step"]
-        for row in table.to_pylist()
-        if row["rank"] == writer.world.rank and row["segment"] != writer.ids.segment and row["micro"] == 0
-    }
+    known: dict[str, set[int]] = {}
+    for row in table.to_pylist():
+        if row["rank"] == writer.world.rank and row["segment"] != writer.ids.segment and row["micro"] == 0:
+            known.setdefault(row["digest"], set()).add(row["step"])
     return batches.first_batch(now.batches[0], known, now.first_step)
 
 

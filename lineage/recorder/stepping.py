@@ -32,6 +32,7 @@ class Stepping:
         self.samples = 0
         self.tokens = 0
         """consumed samples and tokens, global and cumulative"""
+        self.back = False
         self.norm: Any = None
         self.probe: GradientProbe | None = None
         self.streams = streams.Streams(lambda: self.probe.names if self.probe else [])
@@ -89,7 +90,16 @@ class Stepping:
             self.first = step.step
             self.done = step.step - 1
             self._start()
+        elif step.step <= self.done:
+            self._went_back(step.step)
         self.drift.rate(step.step)
+
+    def _went_back(self, step: int) -> None:
+        """The label of an update is not above the last one's: told once per segment."""
+        w, last = self.rec._writer, self.done
+        if w is not None and not self.back and self.rec.world.rank == 0:
+            self.back = True
+            w.tasks.put(lambda: boundary.went_back(w, last, step))
 
     def _start(self) -> None:
         """Before the first step: what was restored, and what holds after the load."""
@@ -99,6 +109,12 @@ class Stepping:
         w.step = self.done
         self.rec.now.first_step = self.first or 1
         counters = state.step_counters(self.rec.watched)
+        if counters is not None and counters[1] != self.done:
+            self.rec.gaps.append(
+                f"the first step is labelled {self.first}, and the optimizer had made {counters[1]} updates before it"
+            )
+        if self.first is not None and self.first < 1:
+            self.rec.gaps.append("the loop counts from 0: pass step_base=0 to lineage.attach")
         started = self.done > 0 or self.rec.parent is not None or (counters is not None and counters[1] > 0)
         if started and self.rec.parent is None:
             self._parent_by_content(w)

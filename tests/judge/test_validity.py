@@ -216,3 +216,25 @@ def test_a_segment_that_starts_anew_under_the_same_run_is_not_shown() -> None:
 def test_nothing_on_record_shows_nothing() -> None:
     """An empty ledger holds no claim."""
     assert set(statuses(verdict([])).values()) == {"not_shown"}
+
+
+def test_evaluations_made_in_two_ways_cannot_be_compared() -> None:
+    """Another evaluator version, or other data: the claim is broken, whatever training did."""
+    h = History()
+    h.segment(1)
+    h.checkpoint(10, 1, 10)
+    assert (
+        "no evaluation is on record"
+        in next(c for c in verdict(h.records).claims if c.claim == "evaluation").reason
+    )
+    for version in ("1.0", "1.1"):
+        h.add(
+            schemas.Evaluation(
+                checkpoint=uid(10), evaluator="mmlu", evaluator_version=version, results={"acc": 0.5}
+            ),
+            1,
+            step=10,
+        )
+    found = next(c for c in verdict(h.records).claims if c.claim == "evaluation")
+    assert found.status == "broken"
+    assert "mmlu was run in 2 ways" in found.reason

@@ -461,3 +461,31 @@ def test_a_step_that_is_no_number_is_counted_on(tmp_path: Path) -> None:
             with rec.step(label, next(loop.loader)):  # type: ignore[arg-type]
                 pass
     assert [b["step"] for b in only(tmp_path).series("batches").to_pylist()] == [1, 2, 3]
+
+
+def test_steps_that_go_back_in_one_segment_are_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rollback inside one process: nothing shows from which state it went on."""
+    loop = Loop()
+    with attach(loop, tmp_path) as rec:
+        for step in (1, 2, 3, 4, 2, 3, 4, 5):
+            with rec.step(step, next(loop.loader)):
+                pass
+    ledger = only(tmp_path)
+    assert [c.text for r in ledger.of("drift") for c in r.payload.unclassified] == [
+        "the step went back from 4 to 2 within one segment, from a state that nothing shows"
+    ]
+    assert caplog.text.count("the step went back") == 1
+    assert ledger.last("verdict").payload.status == "caveat"
+
+
+def test_a_loop_that_counts_from_zero_unsaid_is_a_gap(tmp_path: Path) -> None:
+    """The label of the first update is 0: said, with the argument that would shift it."""
+    loop = Loop()
+    with attach(loop, tmp_path) as rec, rec.step(0, next(loop.loader)):
+        pass
+    assert (
+        "the loop counts from 0: pass step_base=0 to lineage.attach"
+        in only(tmp_path).last("coverage").payload.gaps
+    )
