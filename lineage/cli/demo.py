@@ -144,7 +144,7 @@ def _conclude(
     reference = Subject(story.ledger(run.REFERENCE))
     segments = list(subject.graph.segments)
     faithful, habits = segments[1], segments[2]
-    drift = next(r.payload for r in subject.ledger.of("drift", habits))
+    drift = next(r.payload for r in subject.ledger.of("drift", habits) if r.payload.moment == "resume")
     for c in drift.changes:
         say(f"    {c.cls}  {escape(c.text)}")
     if drift.confounded:

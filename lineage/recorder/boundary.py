@@ -111,6 +111,8 @@ class Now:
     first_step: int = 1
     batches: list[str] = field(default_factory=list)
     first_lr: float | None = None
+    off_schedule: tuple[list[float], list[float]] | None = None
+    """(rates the scheduler set, rates the param groups hold) before the first step, where they differ"""
 
     def side(self) -> drift_.Side:
         """The new side of the drift. The schedule is predicted from before the first step, as at the save."""
@@ -141,7 +143,8 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
         previous = _regime_at(ledger, parent.checkpoint)
         extra, proven = _batch_evidence(ledger, writer, parent, now)
         rate = _rate_evidence(ledger, writer, now)
-        extra, proven = [*extra, *rate[0]], proven | rate[1]
+        beside = [rate_beside_schedule(*now.off_schedule)] if now.off_schedule else []
+        extra, proven = [*extra, *rate[0], *beside], proven | rate[1]
         drift = drift_.drift(
             parent.side(),
             now.side(),
@@ -159,6 +162,8 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
         _rolled_back(writer, ledger, parent.checkpoint)
         _config_changed(writer, drift)
         effects(writer, declared, drift, now.held(), now.first_step, [record.id])
+    elif now.off_schedule:
+        off_schedule(writer, *now.off_schedule, now.first_step)
     held = now.held()
     if held is not None:
         opened = regime_.regime(held, now.first_step, previous, drift, carry_on=True)
@@ -257,10 +262,10 @@ def _rolled_back(writer: Any, ledger: Ledger, checkpoint: schemas.Checkpoint) ->
         writer.write(schemas.TrackerNote(code="LIN-T001", tracker=kind, text=text))
 
 
-def off_schedule(writer: Any, said: list[float], held: list[float], step: int) -> None:
-    """The rate in the param groups is not the one that the scheduler set. Runs on the worker thread of rank 0."""
+def rate_beside_schedule(said: list[float], held: list[float]) -> schemas.Change:
+    """The change that a rate in the param groups is, when the scheduler set another one."""
     concept = schemas.catalogue().concept("learning_rate")
-    change = schemas.Change(
+    return schemas.Change(
         concept=concept.id,
         cls=concept.cls,
         title=concept.title,
@@ -269,8 +274,13 @@ def off_schedule(writer: Any, said: list[float], held: list[float], step: int) -
         read_from="optimizer.param_groups[*]['lr'] against scheduler._last_lr",
         text=f"the optimizer uses the learning rate {held[0]:.6g}, the schedule says {said[0]:.6g}",
     )
+
+
+def off_schedule(writer: Any, said: list[float], held: list[float], step: int) -> None:
+    """The rate in the param groups is not the one that the scheduler set. Runs on the worker thread of rank 0."""
+    change = rate_beside_schedule(said, held)
     found = schemas.Drift(
-        moment="in_run", from_step=step, changes=[change], confounded=False, undeclared=[concept.id]
+        moment="in_run", from_step=step, changes=[change], confounded=False, undeclared=[change.concept]
     )
     writer.write(found, step=step)
     _say(found)

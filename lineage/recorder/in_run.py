@@ -62,6 +62,9 @@ class InRun:
             math.isclose(a, float(b), rel_tol=1e-9, abs_tol=1e-15) for a, b in zip(groups, said, strict=False)
         ):
             return
+        if step == self._rec.steps.first:
+            self._rec.now.off_schedule = ([float(b) for b in said], groups)  # part of what the resume changed
+            return
         self._off += 1
         if self._off == PATIENCE:
             self._rec.gaps.append(
