@@ -21,14 +21,9 @@ def side(subject: Subject) -> pairs.PairSide:
         found = latest(records, kind, first)
         return found.payload if found else None
 
-    effective = next(
-        (
-            r.payload
-            for r in records
-            if r.kind == "effective" and r.segment == first and r.payload.moment == "after_first_step"
-        ),
-        None,
-    )
+    settled = [r for r in records if r.kind != "effective" or r.payload.moment == "after_first_step"]
+    held = latest(settled, "effective", first, first=True)
+    effective = held.payload if held else None
     start = latest(records, "effective", first, first=True)
     return pairs.PairSide(
         name=f"checkpoint:{subject.checkpoint}" if subject.checkpoint else f"run:{subject.ledger.run}",
