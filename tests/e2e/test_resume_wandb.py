@@ -111,7 +111,6 @@ def test_online_the_page_shows_both_values_after_the_user_has_updated_the_config
     assert any(name.startswith("r1/lineage/journal/") for name in backend.files)
 
 
-@pytest.mark.xfail(reason="a later point of the same row replaces the regime's first one", strict=True)
 def test_a_short_segment_still_shows_where_its_regime_began(home: Path) -> None:
     """Where all of a segment's records reach the page during its last row, the regime's first point counts."""
     run, loop = start_wandb(id="r1", config=FIRST), Loop()

@@ -29,6 +29,8 @@ class Points:
         self._waiting: deque[tuple[int, int, str]] = deque(maxlen=1024)
         self._passing: set[str] = set()
         self._row: int | None = None
+        self._row_begins = False
+        """whether the last point written is a regime's first"""
 
     def begin(self, step: int, index: int, record: str) -> None:
         """Give the first point of a regime, once per record over all processes of the run."""
@@ -54,11 +56,17 @@ class Points:
             self._row = self._open_row()
 
     def close(self) -> None:
-        """Write the newest waiting point, whatever row is open."""
+        """Write the newest waiting point over the open row's, whatever it is.
+
+        Where a regime began counts more than that it went on: a point within one never replaces a first one.
+        """
         self.flush()
-        if self._waiting:
+        begun = [p for p in self._waiting if p[2] not in self._passing]
+        if begun:
+            self._write(begun[-1])
+        elif self._waiting and not self._row_begins:
             self._write(self._waiting[-1])
-            self._waiting.clear()
+        self._waiting.clear()
 
     def _add(self, step: int, index: int, record: str) -> None:
         if not any(waiting[2] == record for waiting in self._waiting):
@@ -74,5 +82,6 @@ class Points:
     def _write(self, point: tuple[int, int, str]) -> None:
         step, index, record = point
         self._run.log({f"{PREFIX}regime": index, f"{PREFIX}step": step}, commit=self._commit)
-        if record not in self._passing:
+        self._row_begins = record not in self._passing
+        if self._row_begins:
             self.shown.append(record)
