@@ -76,6 +76,9 @@ def store(tmp_path: Path) -> Store:
 def _no_run_left_active() -> Iterator[None]:
     """The active MLflow run and the tracking URI are one for the process: a test leaves none behind."""
     was = os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.tracking.fluent._active_experiment_id = None  # what an earlier test of this process chose
+    for name in ("MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
+        os.environ.pop(name, None)
     yield
     while mlflow.active_run() is not None:
         mlflow.end_run()
