@@ -30,7 +30,7 @@ class Parent:
     told: drift_.Side | None = None
     """the old side as the ledger tells it, where there is no sidecar"""
 
-    def ask(self, ledger: Path) -> None:
+    def ask(self, ledger: Path, rank: int) -> None:
         """Where the folder tells nothing of itself: look for its path among the checkpoints of a ledger."""
         if self.checkpoint is not None:
             return
@@ -41,6 +41,7 @@ class Parent:
             return
         node = max(known, key=lambda n: n.uid)
         self.checkpoint, self.run = node.checkpoint, records[0].run
+        self.own_rank = None if rank == 0 else _without_rank_parts(node.checkpoint)
         held = {
             k: graph.latest(records, k, node.segment) for k in ("config", "effective", "code", "environment")
         }

@@ -12,9 +12,6 @@ log = logging.getLogger("lineage")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LIMIT = 20
-"""Failures of one part after which it is switched off."""
-
 
 class Contained(Protocol):
     """Something that can say that a part of it failed."""

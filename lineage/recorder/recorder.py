@@ -106,7 +106,7 @@ class Recorder:
                 schemas.Run(uid=ids.run, name=self.name, aliases=alias, fork_of=fork_of, source=ids.source)
             )
         if self.parent is not None:
-            self.parent.ask(w.ledger)
+            self.parent.ask(w.ledger, self.world.rank)
             w.step = self.parent.checkpoint.step if self.parent.checkpoint else 0
         self._write_segment()
         if self.now.config is not None and self.world.rank == 0:

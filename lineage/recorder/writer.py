@@ -14,7 +14,7 @@ from ..ledger.journal import Journal
 from ..ledger.reader import Ledger
 from ..ledger.seal import seal
 from ..ledger.series import SeriesWriter
-from .contain import LIMIT, describe, log
+from .contain import describe, log
 from .delivery import Delivered
 from .identity import Ids, World, place
 from .settings import Settings
@@ -196,10 +196,6 @@ class Writer:
                 ),
                 step=self.step,
             )
-
-    def off(self, part: str) -> bool:
-        """Whether a part failed so often that it is switched off."""
-        return self.failures.get(part, 0) >= LIMIT
 
     def close(self) -> int:
         """Write what waits, seal the series, let the tracker catch up for a while. Returns what it still lacks."""
