@@ -42,9 +42,10 @@ class Parent:
         node = max(known, key=lambda n: n.uid)
         self.checkpoint, self.run = node.checkpoint, records[0].run
         self.own_rank = None if rank == 0 else _without_rank_parts(node.checkpoint)
-        held = {
-            k: graph.latest(records, k, node.segment) for k in ("config", "effective", "code", "environment")
-        }
+        saved = next(r.at for r in records if r.id == node.record)
+        then = [r for r in records if r.at <= saved]
+        kinds = ("config", "effective", "code", "environment")
+        held = {k: graph.latest(then, k, node.segment) for k in kinds}
         sides: dict[str, Any] = {k: r.payload if r else None for k, r in held.items()}
         self.told = drift_.Side(**sides, lr_ahead=dict(node.checkpoint.lr_ahead))
 

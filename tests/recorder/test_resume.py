@@ -236,3 +236,24 @@ def test_the_sidecar_alone_walks_the_lineage(tmp_path: Path) -> None:
         "loader_position",
     }
     assert json.dumps(last)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_lost_sidecar_is_answered_by_the_ledger(tmp_path: Path, rank: int) -> None:
+    """The ledger knows the path; of what only rank 0 held it says nothing to another rank."""
+    from lineage.recorder.boundary import read_parent
+
+    ck = tmp_path / "ck"
+    ledger = parent_run(tmp_path / "runs", ck)
+    uid = sidecar(ck)["checkpoint"]["uid"]
+    (ck / "lineage.json").unlink()
+    parent = read_parent(ck, rank)
+    assert parent.checkpoint is None
+    parent.ask(ledger.path, rank)
+    assert parent.checkpoint is not None
+    assert parent.checkpoint.uid == uid
+    effective = parent.side().effective
+    assert effective is not None
+    assert effective.values["grad_clip"].value.plain() == 1.0
+    rng = next(c for c in parent.live() if c.component == "rng")
+    assert (rng.digest is None) == (rank == 1)
