@@ -13,22 +13,17 @@ import pytest
 pytest.importorskip("torch")
 
 import mlflow
-import wandb
 
 from tests.trackers.mlflow.servers import Server
 from tests.trackers.wandb.stub_backend import StubBackend
+from tests.wandb_home import own_home
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Everything that the W&B client writes lies in the test's own folder; its service ends with the test."""
-    for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_ARTIFACT_DIR"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.delenv("WANDB_SERVICE", raising=False)
-    yield tmp_path
-    wandb.teardown()
+    """Everything that the client writes lies in the test's own folder; its service ends with the test."""
+    with own_home(tmp_path, monkeypatch) as folder:
+        yield folder
 
 
 @pytest.fixture

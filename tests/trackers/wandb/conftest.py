@@ -12,6 +12,7 @@ import pytest
 import wandb
 
 import trackers
+from tests.wandb_home import own_home
 from trackers.wandb_ import offline_log
 
 from .builders import RUN
@@ -21,14 +22,8 @@ from .stub_backend import StubBackend
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Everything that the client writes lies in the test's own folder; its service ends with the test."""
-    for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_ARTIFACT_DIR"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.delenv("WANDB_SERVICE", raising=False)
-    yield tmp_path
-    with contextlib.suppress(ConnectionError):  # where the test has killed the service
-        wandb.teardown()
+    with own_home(tmp_path, monkeypatch) as folder:
+        yield folder
 
 
 def settings(**more: Any) -> wandb.Settings:
