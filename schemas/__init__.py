@@ -20,6 +20,7 @@ from ._base import (
 )
 from ._build import DISTRIBUTION, VERSION
 from .catalogue import CLAIMS, Catalogue, Claim, Concept, catalogue
+from .catalogue.reported import Nature, Vocabulary, Word, vocabulary
 from .checkpoints import (
     COMPONENTS,
     Checkpoint,
@@ -52,7 +53,9 @@ from .judgements import (
     Verdict,
 )
 from .reading import Opaque, Record, RecordError, open_class, read_line, read_payload
+from .reported import Reported, ReportedJudgement, Source
 from .runs import (
+    IMPORTED,
     Anchor,
     Coverage,
     Degraded,
@@ -86,6 +89,7 @@ __all__ = [
     "CODES",
     "COMPONENTS",
     "DISTRIBUTION",
+    "IMPORTED",
     "MASKED",
     "NON_FINITE",
     "PAYLOADS",
@@ -132,6 +136,7 @@ __all__ = [
     "MitigationEffect",
     "Model",
     "Moment",
+    "Nature",
     "Opaque",
     "Payload",
     "Place",
@@ -139,6 +144,8 @@ __all__ = [
     "Record",
     "RecordError",
     "Regime",
+    "Reported",
+    "ReportedJudgement",
     "Restore",
     "Run",
     "RunId",
@@ -148,6 +155,7 @@ __all__ = [
     "SegmentEnd",
     "Sidecar",
     "Snapshot",
+    "Source",
     "Status",
     "Time",
     "TrackerAlias",
@@ -155,6 +163,8 @@ __all__ = [
     "Uid",
     "UntrackedFile",
     "Verdict",
+    "Vocabulary",
+    "Word",
     "__version__",
     "catalogue",
     "float_to_json",
@@ -164,4 +174,5 @@ __all__ = [
     "publish",
     "read_line",
     "read_payload",
+    "vocabulary",
 ]

@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter
 from ._base import Digest, Float, Model, RunId, Time, Uid
 from .checkpoints import Checkpoint, CheckpointMark, Evaluation, Incident, Preserved, Restore
 from .judgements import Alarm, Drift, FirstBad, Mitigation, MitigationEffect, Regime, Verdict
+from .reported import Reported, ReportedJudgement
 from .runs import (
     Anchor,
     Coverage,
@@ -52,6 +53,8 @@ PAYLOADS: tuple[type[Model], ...] = (
     Anchor,
     Degraded,
     TrackerNote,
+    Reported,
+    ReportedJudgement,
 )
 
 Payload = Annotated[
@@ -80,7 +83,9 @@ Payload = Annotated[
     | Seal
     | Anchor
     | Degraded
-    | TrackerNote,
+    | TrackerNote
+    | Reported
+    | ReportedJudgement,
     Field(discriminator="kind"),
 ]
 

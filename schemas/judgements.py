@@ -40,7 +40,7 @@ class Drift(Model):
     """What changed between a parent and what runs now."""
 
     kind: Literal["drift"] = "drift"
-    moment: Literal["resume", "in_run"] = "resume"
+    moment: Literal["resume", "in_run", "reported"] = "resume"
     parent_checkpoint: Uid | None = None
     from_step: int = Field(description="the first update made under the new values")
     changes: list[Change]

@@ -27,7 +27,11 @@ class Run(Model):
     name: str | None = None
     aliases: list[TrackerAlias] = []
     fork_of: RunId | None = Field(default=None, description="run id that this run was forked from")
-    source: Literal["argument", "environment", "sidecar", "new"] = "new"
+    source: Literal["argument", "environment", "sidecar", "new", "import"] = "new"
+
+
+IMPORTED = "imported"
+"""The node of a journal that no training process wrote: the run was read from other sources afterwards."""
 
 
 class Place(Model):

@@ -148,7 +148,7 @@ def _segments(subject: Subject) -> None:
             s.info.start,
             came,
             steps,
-            f"{len(s.ranks)} of {s.info.world_size}",
+            "not seen" if s.info.place.node == schemas.IMPORTED else f"{len(s.ranks)} of {s.info.world_size}",
             ", ".join(saved) or "-",
             end.reason.replace("_", " ") if end else "no end recorded",
         )

@@ -410,7 +410,41 @@ def second_half() -> list[tuple[int | None, s.Model]]:
                 values={"loss": Scalar.of(math.nan)},
             ),
         ),
+        (2006, reported()),
+        (
+            2006,
+            s.ReportedJudgement(
+                reported=uid(0x140),
+                regime_change="yes",
+                concepts=["grad_clip"],
+                **{"class": "R"},
+                rule="value-changed",
+                reason="grad_clip: 1.0 -> 0.3",
+                beside=[uid(0x141)],
+                effects={"loss_curve": "broken", "throughput": "holds"},
+            ),
+        ),
     ]
+
+
+def reported() -> Any:
+    """An entry of a logbook as it was read."""
+    return s.Reported(
+        uid=uid(0x140),
+        order=4,
+        step=2000,
+        date="2026-03-24",
+        restart_from=2000,
+        placed_by="step",
+        placed_at=2000,
+        concept="grad_clip",
+        before=Scalar.of(1.0),
+        after=Scalar.of(0.3),
+        text="loss spiked twice; clip lowered",
+        problems=["step is written as 'about 2k': read as 2000"],
+        extra={"shift": Scalar.of("night")},
+        source=s.Source(name="logbook.csv", place="logbook.csv, entry 5", authority="person"),
+    )
 
 
 def sidecar() -> Any:

@@ -1,0 +1,11 @@
+"""Reading what a run without the layer left behind: logbooks, launch-script histories and configs.
+
+`read` turns a file into reported entries, run by run; `into_ledger` writes them, judged, into a ledger.
+"""
+
+from .configs import read_configs
+from .entries import Book, ImportTrouble
+from .into_ledger import into_ledger
+from .read import FORMATS, read
+
+__all__ = ["FORMATS", "Book", "ImportTrouble", "into_ledger", "read", "read_configs"]

@@ -1,0 +1,120 @@
+"""Reading the values that people write into logbooks: `1.0 x initial`, `64 (96 refused)`, `13251-14000`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .._rooms import schemas
+from .values import normal, same
+
+_OFF = frozenset({"none", "off", "unset", "no", "disabled", "null", "default"})
+_ASIDE = re.compile(r"\s*\([^()]*\)")
+_ASKED = re.compile(r"^(?:requested|declared|planned|believed|assumed|intended)\b[: ]*(.*)$")
+_HELD = re.compile(r"^(?:effective|actual|in effect|observed)\b[: ]*(.*)$")
+_COURSE = re.compile(r"^(?:lr |batch |batch size )?(?:ramp|ramp-?up|warm-?up|warming up)(?: phase)?$")
+_RANGE = re.compile(r"(?<![\d.e])(\d{2,})\s*(?:-|\u2013|\.\.|to)\s*(\d{2,})(?![\d.])")
+_COUNT = re.compile(r"(\d[\d,]*)\s*(?:x\s*)?(?:nodes?|gpus?|hosts?|slices?|devices?|ranks?|chips?)\b")
+_SPARE = re.compile(r"spare|buffer|standby|exclud|remov|replac|refus")
+_WORD = re.compile(r"[a-z][a-z_]*")
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range of steps or batches, both ends included."""
+
+    first: int
+    last: int
+
+
+def plain_text(value: schemas.Scalar | None) -> str:
+    """The value as lower-case text without remarks in parentheses; empty where there is none."""
+    if value is None or value.type == "null":
+        return ""
+    text = value.text().strip().lower()
+    bare = _ASIDE.sub("", text).strip()
+    return re.sub(r"\s+", " ", bare or text)
+
+
+def stated(value: schemas.Scalar | None) -> bool:
+    """Tell whether the source gives a value at all."""
+    return bool(plain_text(value))
+
+
+def equal(a: schemas.Scalar | None, b: schemas.Scalar | None) -> bool:
+    """Tell whether two written values mean the same: numbers by value, text without remarks and spacing."""
+    if same(a, b):
+        return True
+    x, y = plain_text(a), plain_text(b)
+    return _off(x) == _off(y) or normal(schemas.Scalar.of(x)) == normal(schemas.Scalar.of(y))
+
+
+def _off(text: str) -> str:
+    return "off" if text in _OFF else text
+
+
+def asked_not_held(before: schemas.Scalar | None, after: schemas.Scalar | None) -> tuple[str, str] | None:
+    """Return what was asked for and what is in effect, where the entry says that these differ."""
+    asked, held = _ASKED.match(plain_text(before)), _HELD.match(plain_text(after))
+    if asked is None or held is None or asked[1] == held[1]:
+        return None
+    return asked[1], held[1]
+
+
+def is_course(value: schemas.Scalar | None) -> bool:
+    """Tell whether a value is the course of a schedule (a ramp, a warm-up), not a setting."""
+    return bool(_COURSE.match(plain_text(value)))
+
+
+def accelerators(value: schemas.Scalar | None) -> frozenset[str]:
+    """The models of accelerators that a value names."""
+    found = schemas.vocabulary().accelerators.findall(plain_text(value))
+    return frozenset(m.replace(" ", "").replace("-", "") for m in found)
+
+
+def device_counts(value: schemas.Scalar | None) -> frozenset[int]:
+    """How many nodes or devices a value names; empty for spare or excluded ones, which share no work."""
+    text = plain_text(value)
+    if _SPARE.search(text):
+        return frozenset()
+    return frozenset(int(n.replace(",", "")) for n in _COUNT.findall(text))
+
+
+def only_operational(before: schemas.Scalar | None, after: schemas.Scalar | None) -> bool:
+    """Tell whether all words that `after` adds to `before` concern the operation of the job."""
+    vocabulary = schemas.vocabulary()
+    new = set(_words(after)) - set(_words(before)) - vocabulary.aside
+    return bool(new) and new <= vocabulary.operational
+
+
+def _words(value: schemas.Scalar | None) -> Iterable[str]:
+    return _WORD.findall(plain_text(value))
+
+
+def ranges(value: schemas.Scalar | None) -> list[Range]:
+    """All step ranges in a value, as written: `13251-14000 + 16652-18500` gives two."""
+    if value is None or value.type != "str":
+        return []
+    return [Range(int(a), int(b)) for a, b in _RANGE.findall(plain_text(value))]
+
+
+def range_problems(value: schemas.Scalar | None, restart_from: int | None) -> list[str]:
+    """What is odd about skip ranges: reversed, overlapping, or not after the state that is restarted from."""
+    found = ranges(value)
+    out = [f"the range {r.first}-{r.last} ends before it begins" for r in found if r.last < r.first]
+    ordered = sorted((r for r in found if r.last >= r.first), key=lambda r: r.first)
+    for a, b in pairwise(ordered):
+        if b.first <= a.last:
+            shared = min(a.last, b.last) - b.first + 1
+            out.append(f"the ranges {a.first}-{a.last} and {b.first}-{b.last} overlap by {shared}")
+    if restart_from is not None and found:
+        newest = found[-1]
+        if newest.first <= restart_from <= newest.last:
+            taken = restart_from - newest.first + 1
+            out.append(
+                f"the range {newest.first}-{newest.last} begins at or before the restart from {restart_from}: "
+                f"{taken} of its updates are already in that state"
+            )
+    return out

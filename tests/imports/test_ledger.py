@@ -1,0 +1,144 @@
+"""An imported run is a ledger like any other: segments, branches, drift, verdicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lineage.cli import commands
+from lineage.cli.app import app
+from lineage.imports import ImportTrouble, into_ledger, read
+from lineage.judge import graph, validity
+from lineage.ledger import verify
+from lineage.ledger.reader import Ledger, open_ledger
+
+DATA = Path(__file__).parents[1] / "data" / "histories"
+
+commands.register(app)
+
+
+@pytest.fixture(scope="module")
+def marin(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """Marin 32B, imported."""
+    (book,) = read(DATA / "marin_32b.json")
+    return open_ledger(into_ledger(book, tmp_path_factory.mktemp("ledgers")))
+
+
+def test_each_restart_is_a_segment_that_names_the_state_it_started_from(marin: Ledger) -> None:
+    """Two cool-downs from one checkpoint, three rescues of one state: branches as they were."""
+    tree = graph.build(marin.records)
+    came_from = {}
+    for uid, info in tree.segments.items():
+        node = tree.nodes.get(info.parent_checkpoint or "")
+        if node is not None:
+            came_from[tree.number(uid)] = (node.checkpoint.step, tree.number(node.segment))
+    assert came_from == {
+        2: (18_500, 1),
+        3: (21_010, 2),
+        4: (56_400, 3),
+        5: (67_522, 4),
+        6: (72_233, 5),
+        7: (80_000, 6),
+        8: (77_096, 6),
+        9: (77_096, 6),
+        10: (80_000, 6),
+        11: (160_000, 10),
+        12: (160_000, 10),
+    }
+
+
+def test_the_verdict_of_an_imported_run_names_the_first_change_on_its_own_path(marin: Ledger) -> None:
+    """The changed batch size at 18,500 breaks the curve; what an abandoned branch tried stands on no other path."""
+    tree = graph.build(marin.records)
+    last = list(tree.segments)[-1]
+    found = validity.verdict(marin.records, segment=last)
+    (curve,) = [c for c in found.claims if c.claim == "loss_curve"]
+    assert found.since_step == 18_501
+    assert "optimizer" not in {k.concept for k in curve.chain}
+    assert [k.step for k in curve.chain if k.concept == "grad_clip"] == [56_401, 67_523, 72_234, 74_000]
+
+
+def test_changes_that_only_neighbours_place_are_not_called_confounded(marin: Ledger) -> None:
+    """Confounded needs one restart or one day: two entries of unknown time are not that."""
+    drifts = {
+        r.payload.from_step: r.payload for r in marin.of("drift") if r.payload.from_step in (56_401, 160_001)
+    }
+    assert not drifts[56_401].confounded
+    assert "at or after this step" in drifts[56_401].changes[1].text
+
+
+def test_what_a_person_reported_is_a_mitigation_without_evidence_of_effect(marin: Ledger) -> None:
+    """Nothing live was seen, and the ledger says so."""
+    effects = [r.payload for r in marin.of("mitigation_effect")]
+    assert effects
+    assert all(e.in_effect == "not_shown" for e in effects)
+    assert marin.of("coverage")[0].payload.missing
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda p: p.stem)
+def test_every_history_becomes_whole_ledgers_that_hold_every_entry(path: Path, tmp_path: Path) -> None:
+    """As many reported records as entries, in a journal that verifies."""
+    books = read(path)
+    ledgers = [into_ledger(b, tmp_path) for b in books]
+    held = sum(len(open_ledger(f).of("reported")) for f in ledgers)
+    assert held == len(json.loads(path.read_text()))
+    assert all(not verify.verify(f).damage for f in ledgers)
+
+
+def test_an_import_never_writes_into_a_ledger_that_is_there(tmp_path: Path) -> None:
+    """A second import of one run is refused with what to do."""
+    (book,) = read(DATA / "opt_175b.json")
+    into_ledger(book, tmp_path)
+    with pytest.raises(ImportTrouble, match="is there already"):
+        into_ledger(book, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "step,concept,before,after\n100,lr,1e-4,5e-5\nsoon,grad_clip,1.0,0.3\n"),
+        ("a.jsonl", '{"step": 100, "concept": "lr", "before": 1e-4, "after": 5e-5}\nnot json at all\n'),
+        (
+            "a.yaml",
+            "- {step: 100, concept: lr, before: 1e-4, after: 5e-5}\n- {concept: grad_clip, after: 0.3}\n",
+        ),
+        (
+            "a.json",
+            '{"entries": [{"step": 100, "concept": "lr", "old": 1e-4, "new": 5e-5}, {"concept": "clip"}]}',
+        ),
+    ],
+)
+def test_a_logbook_of_each_format_is_read_whole(name: str, text: str, tmp_path: Path) -> None:
+    """Two entries in each, the first of them a learning rate that was halved at step 100."""
+    (tmp_path / name).write_text(text)
+    (book,) = read(tmp_path / name)
+    assert len(book.entries) == 2
+    first = book.entries[0]
+    assert (first.step, float(first.before.value), float(first.after.value)) == (100, 1e-4, 5e-5)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.json", "{", "no JSON"),
+        ("a.json", "[]", "holds no entry"),
+        ("a.json", "3", "is a list of entries"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.yaml", "a: [", "no YAML"),
+        ("a.txt", "hello", "none of"),
+        ("missing.json", None, "is no file"),
+    ],
+)
+def test_a_source_that_cannot_be_read_is_an_error_in_words(
+    name: str, text: str | None, says: str, tmp_path: Path
+) -> None:
+    """The command exits with 2 and one sentence; nothing is written."""
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(app, ["import", str(tmp_path / name), "--dir", str(tmp_path / "out")])
+    assert result.exit_code != 0
+    assert says in str(result.exception)
+    assert not (tmp_path / "out").exists()
