@@ -19,6 +19,7 @@ from ..ledger.seal import seal
 from .branches import Branch, branches
 from .entries import Book, ImportTrouble
 
+
 @dataclass
 class _Writing:
     """What is known while the branches are written in their order."""

@@ -37,7 +37,11 @@ def read_launch(rows: Sequence[Mapping[str, Any]], source: str, run: str) -> Boo
 
 
 def resolved(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the values of the script's own variables in place of `$NAME`; what it does not set stays as written."""
+    """Put the values of the script's own variables in place of `$NAME`; what it does not set stays as written.
+
+    A variable that other arguments are made of is the script's means, and says nothing besides them: it is left
+    out. One that nothing refers to is kept, since the training code may read it.
+    """
     variables = {str(k)[4:]: v for k, v in args.items() if str(k).startswith("env:")}
 
     def value(match: re.Match[str], depth: int) -> str:
@@ -47,7 +51,14 @@ def resolved(args: Mapping[str, Any]) -> dict[str, Any]:
     def _resolve(text: str, depth: int) -> str:
         return _REFERENCE.sub(lambda m: value(m, depth), text)
 
-    return {str(k): _resolve(v, 8) if isinstance(v, str) else v for k, v in args.items()}
+    used = {a or b for v in args.values() if isinstance(v, str) for a, b in _REFERENCE.findall(v)}
+    kept = {str(k): v for k, v in args.items() if str(k)[4:] not in used & variables.keys()}
+    return {plain_flag(k): _resolve(v, 8) if isinstance(v, str) else v for k, v in kept.items()}
+
+
+def plain_flag(flag: str) -> str:
+    """`--lr` is the key `lr`, `sbatch:--nodes` the key `sbatch.nodes`."""
+    return flag.lstrip("-").replace(":--", ".").replace(":", ".", 1)
 
 
 def _in_order(rows: Sequence[Mapping[str, Any]], book: Book) -> list[Mapping[str, Any]]:

@@ -30,7 +30,7 @@ class Case:
     entry: schemas.Reported
     word: schemas.Word
     first: bool
-    """no earlier entry is known of this run"""
+    """nothing of this run is known to have run before it"""
     whole_known: bool = False
     """the whole that a part belongs to is on record in this run"""
     whole_changes: bool = False
@@ -71,7 +71,7 @@ def judge(entries: Sequence[schemas.Reported], run: str = "") -> list[schemas.Re
 
     Entries of different runs must be judged apart: what one run launched with is no change of another.
     """
-    cases = [_cases(e, i == 0, entries) for i, e in enumerate(entries)]
+    cases = [_cases(e, _nothing_ran(entries[:i], e), entries) for i, e in enumerate(entries)]
     rulings = [_worst([_rule(c) for c in of_entry]) for of_entry in cases]
     rulings = _with_companions(entries, cases, rulings)
     rulings = _with_machine(entries, rulings)
@@ -109,6 +109,14 @@ def _cases(entry: schemas.Reported, first: bool, entries: Sequence[schemas.Repor
             case = replace(case, whole_known=bool(wholes), whole_changes=bool(with_it))
         out.append(case)
     return out
+
+
+def _nothing_ran(earlier: Sequence[schemas.Reported], entry: schemas.Reported) -> bool:
+    """Tell whether an entry may say what the run began with: the first, or one at step 0 before any progress."""
+    if not earlier:
+        return True
+    at_zero = 0 in (entry.step, entry.restart_from)
+    return at_zero and not any((e.step or 0) > 0 or (e.restart_from or 0) > 0 for e in earlier)
 
 
 def _worst(rulings: Sequence[Ruling]) -> Ruling:
@@ -217,7 +225,7 @@ def _hardware(case: Case) -> Ruling | None:
         return Ruling(
             "yes", "other-accelerator", f"{name}: {case.arrow}; another model computes with other kernels"
         )
-    counts = values.device_counts(e.before), values.device_counts(e.after)
+    counts = values.device_counts(e.before, name), values.device_counts(e.after, name)
     if all(counts) and counts[0] != counts[1]:
         return _topology(case)
     return Ruling("no", "same-hardware", f"{name}: machines of the same kind, as far as the entry says")

@@ -17,6 +17,7 @@ _HELD = re.compile(r"^(?:effective|actual|in effect|observed)\b[: ]*(.*)$")
 _COURSE = re.compile(r"^(?:lr |batch |batch size )?(?:ramp|ramp-?up|warm-?up|warming up)(?: phase)?$")
 _RANGE = re.compile(r"(?<![\d.e])(\d{2,})\s*(?:-|\u2013|\.\.|to)\s*(\d{2,})(?![\d.])")
 _COUNT = re.compile(r"(\d[\d,]*)\s*(?:x\s*)?(?:nodes?|gpus?|hosts?|slices?|devices?|ranks?|chips?)\b")
+_COUNTED = re.compile(r"(?:^|[^a-z])(?:nnodes|nodes|gpus|hosts|slices|devices|ranks|chips)\b")
 _SPARE = re.compile(r"spare|buffer|standby|exclud|remov|replac|refus")
 _WORD = re.compile(r"[a-z][a-z_]*")
 
@@ -74,9 +75,14 @@ def accelerators(value: schemas.Scalar | None) -> frozenset[str]:
     return frozenset(m.replace(" ", "").replace("-", "") for m in found)
 
 
-def device_counts(value: schemas.Scalar | None) -> frozenset[int]:
-    """How many nodes or devices a value names; empty for spare or excluded ones, which share no work."""
+def device_counts(value: schemas.Scalar | None, name: str = "") -> frozenset[int]:
+    """How many nodes or devices a value names; empty for spare or excluded ones, which share no work.
+
+    A bare number counts where the name of the setting says what is counted (`nodes`, `num_gpus`).
+    """
     text = plain_text(value)
+    if text.isdigit() and _COUNTED.search(name.lower()):
+        return frozenset({int(text)})
     if _SPARE.search(text):
         return frozenset()
     return frozenset(int(n.replace(",", "")) for n in _COUNT.findall(text))

@@ -43,6 +43,8 @@ CASES: list[tuple[str, Any, Any, dict[str, Any], str, str]] = [
     ("hardware_node", "V100", "A100", {}, "yes", "other-accelerator"),
     ("hardware_node", "4 spare nodes", "22 spare nodes", {}, "no", "same-hardware"),
     ("hardware_node", "64 nodes", "63 nodes", {}, "yes", "layout-changed"),
+    ("sbatch.nodes", "48", "24", {}, "yes", "layout-changed"),
+    ("hardware_node", "17", "23", {}, "no", "same-hardware"),
     ("checkpoint_interval", 250, 100, {}, "no", "operation-only"),
     ("eval_iters", 100, 5, {}, "no", "operation-only"),
     ("run_identity", "exp-1", "exp-2", {"restart": 7}, "no", "operation-only"),
