@@ -7,10 +7,10 @@ BIN = .venv/bin
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench test-oldest lint format golden clean
+.PHONY: help demo test bench test-oldest test-frameworks lint format golden clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## train a small GPT on two ranks, break it, recover it twice, and judge what may be concluded
 	@$(SETUP) .venv mlflow,torch,read constraints.txt
@@ -18,7 +18,7 @@ demo: ## train a small GPT on two ranks, break it, recover it twice, and judge w
 
 test: ## run the tests (browser tests need Chromium and are skipped without it); PYTEST_ARGS="-k name" chooses
 	@$(SETUP) .venv dev constraints.txt
-	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 bench: ## measure what the layer costs a training thread, with trackers healthy, slow and dead
 	@$(SETUP) .venv dev constraints.txt
@@ -26,7 +26,11 @@ bench: ## measure what the layer costs a training thread, with trackers healthy,
 
 test-oldest: ## run the tests on the oldest supported torch, wandb, mlflow and pydantic, in .venv-oldest
 	@$(SETUP) .venv-oldest dev constraints-oldest.txt
-	.venv-oldest/bin/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+	.venv-oldest/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-frameworks: ## fetch the sources of the frameworks (about 250 MB, unpacked only) and check the catalogue's keys against them
+	@$(SETUP) .venv dev constraints.txt
+	$(BIN)/python .ci/frameworks.py
 
 lint: ## check style, formatting, types and the one-way imports
 	@$(SETUP) .venv dev constraints.txt

@@ -2,7 +2,8 @@
 
     python .ci/environment.py FOLDER EXTRAS CONSTRAINTS
 
-Needs the standard library only. Says what it is going to download before it does. A stamp in the folder holds
+Needs the standard library only. Says what it is going to download before it does, and shows how far pip is: one
+line on a terminal, a line now and then elsewhere, pip's own words only where it fails. A stamp in the folder holds
 what was asked for and the digests of the files that decide it; while they are the same, nothing is installed.
 """
 
@@ -11,9 +12,13 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -36,11 +41,78 @@ def say(text: str) -> None:
     print(f"== {text}", flush=True)
 
 
-def pip(python: Path, *arguments: str, quiet: bool = False) -> bool:
-    """Run pip with its progress bar; tell whether it succeeded."""
-    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
-    sink = subprocess.DEVNULL if quiet else None
-    return subprocess.run(command, check=False, stdout=sink, stderr=sink).returncode == 0
+UNITS = {"bytes": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
+EVERY = 15.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+class Progress:
+    """What pip is doing, read from the lines that it prints."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.packages: set[str] = set()
+        self.megabytes = 0.0
+        self.doing = "looking for packages"
+        self.said: deque[str] = deque(maxlen=40)
+        """pip's last lines, for when it fails"""
+        self._next = self.began + EVERY
+
+    def read(self, lines: Iterable[str]) -> None:
+        """Read all lines until pip ends."""
+        for line in lines:
+            self.take(line.rstrip())
+
+    def take(self, line: str) -> None:
+        """Read one line of pip's."""
+        self.said.append(line)
+        if found := re.match(r"(?:Collecting|Processing) (\S+)", line):
+            self.packages.add(found[1].lower())
+        elif found := re.match(r"\s*Downloading (\S+) \(([\d.]+) (\w+)\)", line):
+            name = found[1].rpartition("/")[2]
+            if not name.endswith(".metadata"):
+                self.megabytes += float(found[2]) * UNITS.get(found[3], 0.0)
+                self.doing = f"downloading {'-'.join(name.split('-')[:2])} ({found[2]} {found[3]})"
+        elif line.startswith("Installing collected packages: "):
+            count = line.count(",") + 1
+            self.doing = f"installing {count} package{'s' if count > 1 else ''}"
+
+    def text(self) -> str:
+        """How far it is, in one line."""
+        seconds = time.monotonic() - self.began
+        return (
+            f"   {seconds:.0f} s: {len(self.packages)} packages, {self.megabytes:.0f} MB so far; {self.doing}"
+        )
+
+    def show(self, last: bool = False) -> None:
+        """Show it: over the line before on a terminal; elsewhere on a new line, when it is time for one."""
+        if sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            print("\r\x1b[K" + ("" if last else self.text()[:width]), end="", flush=True)
+        elif not last and time.monotonic() > self._next:
+            self._next += EVERY
+            print(self.text(), flush=True)
+
+
+def pip(python: Path, *arguments: str) -> Progress | None:
+    """Run `pip install` and show how far it is. Returns None where it succeeded, else what it was doing."""
+    options = ("--disable-pip-version-check", "--no-color", "--progress-bar", "off")
+    command = [str(python), "-m", "pip", "install", *options, *arguments]
+    progress = Progress()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as started:
+        reader = threading.Thread(target=progress.read, args=(started.stdout,), daemon=True)
+        reader.start()
+        while reader.is_alive():
+            reader.join(0.3)
+            progress.show()
+        progress.show(last=True)
+    return None if started.returncode == 0 else progress
+
+
+def fail(progress: Progress, what: str) -> SystemExit:
+    """Print what pip said last, and make the exit that says what to do."""
+    print("\n".join(progress.said), flush=True)
+    return SystemExit(f"{what} Pip's last lines are above. Run the same command again to go on from here.")
 
 
 def pinned(constraints: Path, name: str) -> str:
@@ -67,17 +139,17 @@ def install_torch(python: Path, constraints: Path) -> None:
     if have.stdout.strip().partition("+")[0] == wanted.partition("==")[2]:
         return
     # Its dependencies come with the rest, so a wheel in a local folder is enough here.
-    if pip(python, "--no-index", "--no-deps", wanted, quiet=True):
+    if pip(python, "--no-index", "--no-deps", wanted) is None:
         say(f"{wanted}: found on this machine")
         return
     if platform.system() == "Linux":
         say(f"{wanted}: the CPU build, about 190 MB, from {CPU_INDEX}")
         cpu = ("--index-url", CPU_INDEX, "--retries", "1", "--timeout", "20")
-        if pip(python, "--no-deps", *cpu, wanted):
+        if pip(python, "--no-deps", *cpu, wanted) is None:
             return
         say(f"{wanted}: not to be had there. The default index's build for Linux has CUDA: about 3 GB")
-    if not pip(python, "-c", str(constraints), wanted):
-        raise SystemExit(f"pip could not install {wanted}; its message is above. Run the same command again.")
+    if failed := pip(python, "-c", str(constraints), wanted):
+        raise fail(failed, f"pip could not install {wanted}.")
 
 
 def main(folder: str, extras: str, constraints_name: str) -> None:
@@ -99,10 +171,8 @@ def main(folder: str, extras: str, constraints_name: str) -> None:
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(env)], check=True)
     install_torch(python, constraints)
-    if not pip(python, "-c", str(constraints), "-e", f"{REPOSITORY}[{extras}]"):
-        raise SystemExit(
-            "pip failed; its message is above. Nothing else was changed: run the same command again."
-        )
+    if failed := pip(python, "-c", str(constraints), "-e", f"{REPOSITORY}[{extras}]"):
+        raise fail(failed, f"pip could not install what {folder} needs.")
     stamp.write_text("\n".join([*done, f"{digest} {extras}"]) + "\n")
     say(f"{folder} is ready after {time.monotonic() - began:.0f} seconds")
 

@@ -26,6 +26,12 @@ EXPERIMENTS = {
     "attach": "start-up, imports included",
     "step": "what a training step costs with the layer",
     "digest": "how fast tensors are digested",
+    "probes": "what probes add to a step of a GPT of 30 M parameters, beside other ways of watching",
+    "observe": "what the observer adds to a log call, and to the start of a process",
+    "config": "how long two configs take to compare",
+    "detectors": "false alarms and detections on real training curves, beside the rules of other tools",
+    "spikes": "which rule sees the known spikes of public runs, and from which step on",
+    "layers": "layers judged as a family, and ranks against each other",
 }
 SMOKE: dict[str, dict[str, Any]] = {
     "blocking": {"rounds": 1, "steps": 2, "states": ("healthy", "dead"), "retries": 1, "exit_timeout": 1.0},
@@ -33,10 +39,18 @@ SMOKE: dict[str, dict[str, Any]] = {
     "attach": {"rounds": 1, "imports": 1},
     "step": {"plan": None},  # set where torch may be imported
     "digest": {"rounds": 1, "megabytes": 1},
+    "probes": {"size": None, "rounds": 1},  # set where torch may be imported
+    "observe": {"rounds": 1, "calls": 3, "starts": 1},
+    "config": {"rounds": 1, "sizes": (100,)},
+    "detectors": {"trials": 1, "only": ("lineage", "ZClip")},
+    "spikes": {},
+    "layers": {"trials": 4, "sizes": (8,), "steps": 120, "recorded": 120},
 }
 """Sizes at which an experiment shows that it works, and nothing about speed."""
+MODULES = {"probes": "reading"}
+"""Experiment -> the module that runs it, where that has another name."""
 RESULTS = Path(__file__).resolve().parent / "results"
-PATIENCE = 300.0
+PATIENCE = 900.0
 """Seconds after which an experiment is given up."""
 
 
@@ -65,7 +79,11 @@ def _child(name: str, target: Path, *, smoke: bool) -> None:
         from .training import TINY
 
         sizes = {"plan": {TINY: (1, 2)}}
-    table: Table = importlib.import_module(f".{name}", __package__).run(**sizes)
+    if smoke and name == "probes":
+        from .training import TINY
+
+        sizes["size"] = TINY
+    table: Table = importlib.import_module(f".{MODULES.get(name, name)}", __package__).run(**sizes)
     target.write_text(json.dumps(table.plain()), encoding="utf-8")
     sys.stdout.flush()
     sys.stderr.flush()

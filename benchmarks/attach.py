@@ -51,7 +51,7 @@ class Start:
             cwd=ROOT,
             env=probes.environment(),
             check=False,
-            timeout=120,
+            timeout=600,
         )
         lines = [x for x in done.stdout.splitlines() if x.startswith(probes.MARK)]
         if done.returncode != 0 or not lines:

@@ -26,7 +26,7 @@ def own_time(statement: str) -> dict[str, float]:
         cwd=ROOT,
         env=environment(),
         check=False,
-        timeout=120,
+        timeout=600,
     )
     if done.returncode != 0:
         raise RuntimeError(f"{statement!r} failed:\n{done.stderr[-2000:]}")

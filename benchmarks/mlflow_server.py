@@ -20,7 +20,7 @@ from .probes import environment
 class Server:
     """`mlflow server` on SQLite. A context manager that starts it; `ready` waits until it answers."""
 
-    def __init__(self, folder: Path, patience: float = 90.0) -> None:
+    def __init__(self, folder: Path, patience: float = 240.0) -> None:
         self.folder, self.patience = folder, patience
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))

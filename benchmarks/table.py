@@ -27,6 +27,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "rate": lambda v: f"{v:,.0f}",
     "number": lambda v: f"{v:.3g}",
     "percent": lambda v: f"{100 * v:+.1f} %",
+    "share": lambda v: f"{v:.2f}" if 0.005 <= v < 0.995 or v in (0.0, 1.0) else f"{v:.3f}",
 }
 """What a column holds -> how it is printed. The JSON file keeps the numbers as they are."""
 

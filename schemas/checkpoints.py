@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ._base import Code, Digest, Float, Model, Scalar, Uid
+from ._base import Code, Digest, Float, Model, RunId, Scalar, Uid
 
 COMPONENTS = (
     "weights",
@@ -86,6 +86,28 @@ class CheckpointMark(Model):
     evidence: list[Uid] = []
 
 
+class Load(Model):
+    """A call that read files of a checkpoint, as the observer saw it from outside.
+
+    Whether the state was put to use is not shown by it.
+    """
+
+    kind: Literal["load"] = "load"
+    path: str
+    by: str = Field(description="the call that read it, such as torch.load")
+    checkpoint: Uid | None = Field(default=None, description="the checkpoint that it is taken for")
+    run: RunId | None = Field(default=None, description="the run whose ledger or sidecar tells of it")
+    step: int | None = Field(default=None, description="completed updates in that checkpoint")
+    evidence: Literal["content", "path", "none"] = Field(
+        default="none",
+        description="content: the files have the digests that were recorded; path: only the place is the same",
+    )
+    components: list[str] = Field(
+        default=[], description="what the top of the read object holds, by its names"
+    )
+    text: str
+
+
 class ComponentRestore(Model):
     """What became of one component on a resume."""
 
@@ -137,6 +159,9 @@ class Incident(Model):
     status: Literal["open", "evidence_held", "closed"] = "open"
     title: str
     opened_by: Literal["alarm", "person"] = "alarm"
+    owner: str | None = Field(default=None, description="who looks after it, by the name that was given")
+    concept: str | None = Field(default=None, description="the training condition that it is about")
+    note: str | None = Field(default=None, description="what was said when this record was written")
     first_bad_step: int | None = None
     first_bad_rank: int | None = None
     last_good_checkpoint: Uid | None = None

@@ -42,15 +42,21 @@ CODES: dict[str, str] = {
     "LIN-D006": "an unclassified key changed",
     "LIN-D007": "evidence is missing",
     "LIN-D008": "config changed on resume and the tracker cannot show it by itself",
+    "LIN-D009": "two states of one step hold other weights",
     # A: alarms
     "LIN-A001": "non-finite loss",
     "LIN-A002": "non-finite gradient",
     "LIN-A003": "loss out of its range",
     "LIN-A004": "gradient norm out of its range",
+    "LIN-A005": "slow rise of the loss or of a gradient norm",
+    "LIN-A006": "a new level is taken as the baseline",
     # T: trackers
     "LIN-T001": "the tracker's step went backwards after a rollback",
     "LIN-T002": "a value was cut or refused by the tracker's limits",
     "LIN-T003": "a non-finite value that the tracker's page hides or alters",
+    # O: the observer
+    "LIN-O001": "a process was not reached by the observer",
+    "LIN-O002": "tags that the training code set in the tracker",
 }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from ._base import Digest, Float, Model, RunId, Time, Uid
-from .checkpoints import Checkpoint, CheckpointMark, Evaluation, Incident, Preserved, Restore
+from .checkpoints import Checkpoint, CheckpointMark, Evaluation, Incident, Load, Preserved, Restore
 from .judgements import Alarm, Drift, FirstBad, Mitigation, MitigationEffect, Regime, Verdict
 from .reported import Reported, ReportedJudgement
 from .runs import (
@@ -38,6 +38,7 @@ PAYLOADS: tuple[type[Model], ...] = (
     Coverage,
     Checkpoint,
     CheckpointMark,
+    Load,
     Restore,
     Drift,
     Regime,
@@ -69,6 +70,7 @@ Payload = Annotated[
     | Coverage
     | Checkpoint
     | CheckpointMark
+    | Load
     | Restore
     | Drift
     | Regime

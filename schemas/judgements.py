@@ -121,8 +121,12 @@ class Verdict(Model):
     kind: Literal["verdict"] = "verdict"
     subject: str = Field(description="run:<id>, checkpoint:<uid>")
     reference: str = Field(default="self", description="self, run:<id> or checkpoint:<uid>")
-    status: Status = Field(description="the worst over the claims of the default set")
-    since_step: int | None = Field(default=None, description="first step from which a claim is broken")
+    status: Status = Field(
+        description="the worst over the claims that flag a run: all but bitwise reproduction and throughput"
+    )
+    since_step: int | None = Field(
+        default=None, description="first step from which a claim that flags a run is broken"
+    )
     confounded: bool = False
     claims: list[ClaimVerdict]
     path: list[Uid] = Field(default=[], description="the segments walked, oldest first")
@@ -137,7 +141,9 @@ class Alarm(Model):
     phase: Literal["onset", "change", "end"]
     signal: Literal["loss", "grad_norm_local", "grad_norm"]
     scope: Literal["rank", "reduced"]
-    abnormal: Literal["non_finite", "out_of_range"]
+    abnormal: Literal["non_finite", "out_of_range", "slow_rise", "new_level"] = Field(
+        description="new_level: what stayed out of range for long is the baseline from here on"
+    )
     value: Float
     baseline: Float | None = Field(default=None, description="median of the layer's own healthy values")
     threshold: Float | None = None

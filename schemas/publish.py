@@ -1,7 +1,8 @@
 """Publish the JSON Schemas, and tell drift and breaking changes.
 
-A published `$id` never changes its bytes. Within a MODEL only additions are made: a changed schema takes
-a new ADDITION (optional fields only) and a new file beside the old one.
+A published `$id` never changes its bytes, whichever pydantic made it. Within a MODEL only additions are made: a
+changed schema takes a new ADDITION and a new file beside the old one. An addition is what old readers read and
+what new readers do not miss in old lines: an optional field, a kind of payload, a word of an enum (see `reading`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,18 @@ PUBLISHED = Path(__file__).parent / "published"
 BASE = "https://runlineage.dev/schemas/"
 
 
+SCALAR_VALUE = {
+    "anyOf": [
+        {"type": "null"},
+        {"type": "boolean"},
+        {"type": "number"},
+        {"type": "string"},
+        {"type": "array", "items": {"$ref": "#/$defs/Scalar"}},
+    ]
+}
+"""The value of a tagged scalar. Pydantic cannot tell it: the form depends on `type`, and refers to itself."""
+
+
 def _name(model: type[Model]) -> str:
     return "record" if model is Envelope else str(model.model_fields["kind"].default)
 
@@ -27,13 +40,42 @@ def generate() -> dict[str, bytes]:
     out = {}
     models: tuple[type[Model], ...] = (Envelope, *PAYLOADS)
     for model in models:
+        made = _canonical(model.model_json_schema(mode="serialization", by_alias=True))
+        if "Scalar" in made.get("$defs", {}):
+            made["$defs"]["Scalar"]["properties"]["value"] = SCALAR_VALUE
         schema: dict[str, Any] = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"{BASE}{_name(model)}/{version}",
-            **model.model_json_schema(mode="serialization", by_alias=True),
+            **made,
         }
         out[f"{_name(model)}-{version}.json"] = (json.dumps(schema, indent=1, sort_keys=True) + "\n").encode()
     return out
+
+
+def _canonical(schema: Any) -> Any:
+    """Return a schema without what says nothing, which pydantic's versions spell differently.
+
+    Left out: titles, which repeat the name; an enum beside a const; `additionalProperties: true`.
+    """
+    if isinstance(schema, list):
+        return [_canonical(s) for s in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs"):
+            out[key] = {name: _canonical(s) for name, s in value.items()}
+        elif key in _VALUES:
+            out[key] = value
+        elif key != "title" and (key, value) != ("additionalProperties", True):
+            out[key] = _canonical(value)
+    if "const" in out:
+        out.pop("enum", None)
+    return out
+
+
+_VALUES = ("default", "const", "enum", "examples", "required", "discriminator")
+"""Keys that hold values, or names, and no schema."""
 
 
 def write(folder: Path = PUBLISHED) -> list[str]:
@@ -77,7 +119,7 @@ def breaking(folder: Path = PUBLISHED) -> list[str]:
 
 
 def _breaks(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """List the changes that would break a reader of old lines: gone fields, new duties, other types."""
+    """List the changes that are no addition: gone fields, new duties, other types."""
     out = _object_breaks("", old, new)
     for name, definition in old.get("$defs", {}).items():
         other = new.get("$defs", {}).get(name)
@@ -96,18 +138,26 @@ def _object_breaks(at: str, old: dict[str, Any], new: dict[str, Any]) -> list[st
         for f in new.get("required", [])
         if f not in was and "default" not in now.get(f, {})
     ]
-    shape = ("type", "enum", "const", "anyOf", "oneOf", "$ref", "items", "pattern")
-    for f in was:
-        if f in now and any(was[f].get(k) != now[f].get(k) for k in shape) and not _widened(was[f], now[f]):
-            out.append(f"{at}{f} changed its type")
+    out += [f"{at}{f} changed its type" for f in was if f in now and not _accepted(was[f], now[f])]
     return out
 
 
-def _widened(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Tell whether `new` accepts all that `old` did: a longer enum, or one more alternative."""
-    if "enum" in old and "enum" in new:
-        return set(map(str, old["enum"])) <= set(map(str, new["enum"]))
-    for key in ("anyOf", "oneOf"):
-        if key in old and key in new:
-            return all(o in new[key] for o in old[key])
-    return False
+_SAYS_NOTHING = ("description", "default", "examples", "title")
+
+
+def _accepted(old: Any, new: Any) -> bool:
+    """Tell whether readers of either side read lines of the other.
+
+    Only what `open_class` is open to may grow: an enum by words, and the payload, which its `kind` tells apart, by
+    kinds. A field that may now hold another type as well, such as null, is refused by readers that came before.
+    """
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(_accepted, old, new))
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return bool(old == new)
+    old, new = ({k: v for k, v in s.items() if k not in _SAYS_NOTHING} for s in (old, new))
+    if "enum" in old and "enum" in new and all(word in new["enum"] for word in old["enum"]):
+        old, new = ({k: v for k, v in s.items() if k != "enum"} for s in (old, new))
+    if "discriminator" in old and "discriminator" in new:
+        return all(kind in new["oneOf"] for kind in old["oneOf"])
+    return old.keys() == new.keys() and all(_accepted(old[k], new[k]) for k in old)

@@ -1,7 +1,7 @@
 """Reading lines that this or another version wrote: open classes, and the raw bytes kept.
 
-Readers are open where writers are closed. A newer addition is read without loss (its unknown fields stay
-on the object, the raw line is kept word for word); an unknown MODEL is refused with a clear word.
+Readers are open where writers are closed. A newer addition is read without loss (its unknown fields and words
+stay on the object, the raw line is kept word for word); an unknown MODEL is refused with a clear word.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -68,7 +68,7 @@ class Record:
 
 @cache
 def open_class(model: type[Model]) -> type[Model]:
-    """Return the open twin of a closed model: the same fields, unknown ones kept, at every depth."""
+    """Return the open twin of a closed model: unknown fields, and unknown words of an enum, kept at every depth."""
     fields = {name: (info, _opened(info.annotation)) for name, info in model.model_fields.items()}
     changed = {name: (info, new) for name, (info, new) in fields.items() if new != info.annotation}
     body: dict[str, Any] = {
@@ -92,7 +92,10 @@ def _field(info: FieldInfo) -> Any:
 
 
 def _opened(annotation: Any) -> Any:
-    """Replace every closed model inside an annotation by its open twin."""
+    """Replace every closed model inside an annotation by its open twin, and every enum by its type.
+
+    A constant, such as `kind`, is no enum: another value there is another thing.
+    """
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return open_class(annotation)
     origin, arguments = get_origin(annotation), get_args(annotation)
@@ -100,6 +103,8 @@ def _opened(annotation: Any) -> Any:
         return Annotated[(_opened(arguments[0]), *arguments[1:])]
     if origin in (Union, UnionType):
         return Union[tuple(_opened(a) for a in arguments)]  # noqa: UP007 - built at run time
+    if origin is Literal and len(arguments) > 1:
+        return Union[(annotation, *dict.fromkeys(map(type, arguments)))]
     if origin in (list, dict, tuple):
         return origin[tuple(_opened(a) for a in arguments)]
     return annotation

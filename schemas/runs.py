@@ -27,7 +27,10 @@ class Run(Model):
     name: str | None = None
     aliases: list[TrackerAlias] = []
     fork_of: RunId | None = Field(default=None, description="run id that this run was forked from")
-    source: Literal["argument", "environment", "sidecar", "new", "import"] = "new"
+    source: Literal["argument", "environment", "sidecar", "tracker", "loaded", "new", "import"] = Field(
+        default="new",
+        description="tracker: an alias that a local ledger knows; loaded: the run of a checkpoint that was read",
+    )
 
 
 IMPORTED = "imported"
@@ -50,9 +53,10 @@ class Segment(Model):
     uid: Uid
     start: Literal["fresh", "resume", "fork", "rewind", "unknown"] = "fresh"
     parent_checkpoint: Uid | None = None
-    parent_evidence: Literal["declared", "content", "none"] = Field(
+    parent_evidence: Literal["declared", "content", "loaded", "none"] = Field(
         default="none",
-        description="declared: the training code named it; content: the live state equals its digests",
+        description="declared: the training code named it; content: the live state equals its digests; "
+        "loaded: the process was seen to read its files, and not what became of them",
     )
     parent_step: int | None = Field(default=None, description="completed updates in the parent checkpoint")
     world_size: int = 1

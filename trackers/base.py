@@ -37,7 +37,7 @@ class Page:
     segment_numbers: dict[str, int] = field(default_factory=dict)
     """segment uid -> its number, from 1, in the order in which they began"""
     share: frozenset[str] = frozenset()
-    """what may leave the machine beyond the default: diffs, logs, batches, environment, hosts"""
+    """what may leave the machine beyond the default: `text`, the words of persons and exceptions"""
     ledger: str = ""
     """the ledger folder, to be named in texts"""
 
@@ -64,7 +64,8 @@ class Tracker(Protocol):
         """Show one record.
 
         Returns where it can be read in the tracker (for a seal: the place of its anchor), or None where
-        this kind of record is not shown. Raises `TrackerUnavailable` or `TrackerRefused`.
+        this kind of record is not shown, or a newer seal already stands there.
+        Raises `TrackerUnavailable` or `TrackerRefused`.
         """
         ...
 

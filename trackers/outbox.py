@@ -1,7 +1,7 @@
 """The outbox: one worker thread that shows records in a tracker, in order, without the training thread.
 
 Interventions and verdicts are never dropped: what could not be shown stays marked as due in the ledger
-(`delivered.json`), and `lineage sync` shows it later. Scalars, of which there may be many, are dropped
+(`delivered/`), and `lineage sync` shows it later. Scalars, of which there may be many, are dropped
 oldest first. A forked child starts without the thread and without the queue.
 """
 
@@ -27,7 +27,7 @@ Item: TypeAlias = Shown | tuple[Path, str]
 class Outbox:
     """A queue and the thread that empties it into one tracker.
 
-    `on_shown(record, place)`, `on_published(name)` and `on_trouble(error, item, final)` are called on the
+    `on_shown(record, place)`, `on_published(file, name)` and `on_trouble(error, item, final)` are called on the
     worker thread.
     """
 
@@ -37,7 +37,7 @@ class Outbox:
         page: Page,
         *,
         on_shown: Callable[[Shown, str | None], None] = lambda record, place: None,
-        on_published: Callable[[str], None] = lambda name: None,
+        on_published: Callable[[Path, str], None] = lambda file, name: None,
         on_trouble: Callable[[Exception, Item, bool], None] = lambda error, item, final: None,
     ) -> None:
         self.tracker = tracker
@@ -120,6 +120,6 @@ class Outbox:
     def _send(self, item: Item) -> None:
         if isinstance(item, tuple):
             self.tracker.publish(*item)
-            self._on_published(item[1])
+            self._on_published(*item)
         else:
             self._on_shown(item, self.tracker.show(item, self.page))

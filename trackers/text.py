@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ._rooms import schemas
 
 CLAIM_TITLES = {c.id: c.title for c in schemas.catalogue().claims.values()}
@@ -17,16 +19,23 @@ WORDS = {
 def headline(verdict: schemas.Verdict) -> str:
     """Return the one line that comes first: flagged or not, since when, for what."""
     broken = [c for c in verdict.claims if c.status == "broken"]
-    if broken:
+    names = ", ".join(CLAIM_TITLES.get(c.claim, c.claim) for c in broken)
+    if verdict.status == "broken":
         since = "" if verdict.since_step is None else f" since step {verdict.since_step:,}"
-        names = ", ".join(CLAIM_TITLES.get(c.claim, c.claim) for c in broken)
         return f"Broken{since}: {names}"
-    missing = [c for c in verdict.claims if c.status == "not_shown"]
+    aside = f"; broken all the same: {names}" if broken else ""
+    return _not_broken(verdict) + aside
+
+
+def _not_broken(verdict: schemas.Verdict) -> str:
+    """The words for a run that is not flagged. Counts are of the claims that could flag it."""
+    flagging = schemas.catalogue().flagging
+    statuses = [c.status for c in verdict.claims if c.claim in flagging]
+    missing, caveats = statuses.count("not_shown"), statuses.count("caveat")
     if missing:
-        return f"Nothing broken is known; {len(missing)} of {len(verdict.claims)} claims are not shown"
-    caveats = [c for c in verdict.claims if c.status == "caveat"]
+        return f"Nothing broken is known; {missing} of {len(statuses)} claims are not shown"
     if caveats:
-        return f"Holds, with {len(caveats)} caveat{'s' if len(caveats) > 1 else ''}"
+        return f"Holds, with {caveats} caveat{'s' if caveats > 1 else ''}"
     return "Holds: no change since the reference alters what may be concluded"
 
 
@@ -59,3 +68,40 @@ def markdown(verdict: schemas.Verdict, *, limit: int = 6000) -> str:
     if len(text) <= limit:
         return text
     return text[: limit - 60].rsplit("\n", 1)[0] + "\n\n(shortened; the whole text: `lineage verdict`)"
+
+
+_CLASS = re.compile(r"[A-Za-z_]\w*(?=: |:?$)")
+
+
+def exception_class(error: str) -> str | None:
+    """Return the class at the beginning of `Class: message`, as records keep an exception; None without one."""
+    found = _CLASS.match(error)
+    return found[0] if found else None
+
+
+def without_message(error: str) -> str:
+    """Return what a tracker shows of an exception: its class, and where its own words are.
+
+    An exception's message may quote anything that training held: data, paths, a prompt. It is masked, and
+    still it is nobody's to publish, so it stays in the ledger unless `share=["text"]` was asked for.
+    """
+    found = exception_class(error)
+    return f"{found + ', ' if found else ''}its own words are in the ledger"
+
+
+def degraded(record: schemas.Envelope | schemas.Record, *, message: bool = False) -> str:
+    """Return what failed inside the layer, what follows and what to do; `message`: the exception's text too."""
+    d: schemas.Degraded = record.payload  # type: ignore[assignment]
+    found = exception_class(d.error)
+    lines = [f"{d.code}: {d.part}{f' failed with {found}' if found else ''}: {d.consequence}"]
+    if d.remedy:
+        lines.append(f"Next: {d.remedy}")
+    if d.error:
+        own = f"The error's own words are in the ledger: lineage report {record.run}"
+        lines.append(d.error if message else own)
+    return ". ".join(line.rstrip(".") for line in lines)
+
+
+def anchor_place(place: str, alias: schemas.TrackerAlias) -> str:
+    """Return where an anchor can be read: the place on the page, and the server or store that has the page."""
+    return f"{place} of {alias.uri}" if alias.uri else place

@@ -25,8 +25,12 @@ class Fingerprint:
     """int64[tensors, 2] lanes on their way to the host; None where the batch holds no tensor"""
     _parts: tuple[tuple[str, str | None], ...]
 
+    def ready(self) -> bool:
+        """Whether `digest()` may be asked."""
+        return self.later is None or self.later.ready()
+
     def digest(self) -> str:
-        """The fingerprint: 128 bits as hex."""
+        """The fingerprint: 128 bits as hex. Call it only when `ready()`."""
         lanes = self.later.values() if self.later else []
         sha = hashlib.sha256(b"lineage-batch-v1\n")
         at = 0

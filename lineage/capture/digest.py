@@ -42,12 +42,12 @@ def _odd(start: int, count: int, device: Any) -> torch.Tensor:
 
 
 @cache
-def _tables(device: str) -> tuple[torch.Tensor, torch.Tensor]:
+def tables(device: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The two lanes' multiplier tables on a device, int64[BLOCK] each."""
     return _odd(1 << 40, BLOCK, device), _odd(1 << 41, BLOCK, device)
 
 
-def _words(tensor: torch.Tensor) -> torch.Tensor:
+def words(tensor: torch.Tensor) -> torch.Tensor:
     """The raw bits as a flat integer tensor of at most 32-bit words, without a copy where it is contiguous."""
     import torch
 
@@ -65,35 +65,58 @@ def lanes(tensor: torch.Tensor) -> torch.Tensor:
     Words are zero-extended; 8-byte elements are two words, low one first.
     Raises `KeyError` for element sizes other than 1, 2, 4 and 8 bytes.
     """
+    return part(words(tensor), 0)
+
+
+def part(found: torch.Tensor, first: int) -> torch.Tensor:
+    """Return what a run of words adds to the two lanes, int64[2]: parts of a tensor add up modulo 2^64.
+
+    `found` is the run as `words` gives it, `first` the index of its first word in the whole tensor.
+    """
     import torch
 
-    words = _words(tensor)
-    blocks = -(-words.numel() // BLOCK)
-    sums = _sums(words, blocks)
-    return torch.stack([(sums[lane] * _multipliers(lane, blocks, words.device)).sum() for lane in (0, 1)])
+    head = min(-first % BLOCK, found.numel())
+    total = torch.zeros(2, dtype=torch.int64, device=found.device)
+    if head:
+        at = first % BLOCK
+        wide = found[:head].to(torch.int64) & _mask(found)
+        for lane, table in enumerate(tables(str(found.device))):
+            multiplier = multipliers(lane, first // BLOCK + 1, found.device)[-1]
+            total[lane] = (wide * table[at : at + head]).sum() * multiplier
+    rest = found[head:]
+    if rest.numel():
+        begin, blocks = (first + head) // BLOCK, -(-rest.numel() // BLOCK)
+        sums = _sums(rest, blocks)
+        for lane in (0, 1):
+            total[lane] += (sums[lane] * multipliers(lane, begin + blocks, found.device)[begin:]).sum()
+    return total
 
 
-def _sums(words: torch.Tensor, blocks: int) -> torch.Tensor:
+def _mask(found: torch.Tensor) -> int:
+    return (1 << (8 * int(found.element_size()))) - 1
+
+
+def _sums(found: torch.Tensor, blocks: int) -> torch.Tensor:
     """Sum of table entry times word for each lane and block: int64[2, blocks]."""
     import torch
 
-    mask = (1 << (8 * words.element_size())) - 1
-    tables = _tables(str(words.device))
-    sums = torch.zeros(2, blocks, dtype=torch.int64, device=words.device)
-    whole = words.numel() // BLOCK
-    rows = _ROWS if words.device.type == "cpu" else _ROWS_ON_DEVICE
-    buffer = torch.empty(min(rows, max(whole, 1)), BLOCK, dtype=torch.int64, device=words.device)
-    body = words[: whole * BLOCK].view(-1, BLOCK)
+    mask = _mask(found)
+    known = tables(str(found.device))
+    sums = torch.zeros(2, blocks, dtype=torch.int64, device=found.device)
+    whole = found.numel() // BLOCK
+    rows = _ROWS if found.device.type == "cpu" else _ROWS_ON_DEVICE
+    buffer = torch.empty(min(rows, max(whole, 1)), BLOCK, dtype=torch.int64, device=found.device)
+    body = found[: whole * BLOCK].view(-1, BLOCK)
     for start in range(0, whole, rows):
-        part = body[start : start + rows]
-        wide = buffer[: part.shape[0]].copy_(part)
+        some = body[start : start + rows]
+        wide = buffer[: some.shape[0]].copy_(some)
         wide.bitwise_and_(mask)
-        for lane, table in enumerate(tables):
-            sums[lane, start : start + part.shape[0]] = _product(wide, table)
-    tail = words[whole * BLOCK :]
+        for lane, table in enumerate(known):
+            sums[lane, start : start + some.shape[0]] = _product(wide, table)
+    tail = found[whole * BLOCK :]
     if tail.numel():
         wide = tail.to(torch.int64) & mask
-        for lane, table in enumerate(tables):
+        for lane, table in enumerate(known):
             sums[lane, whole] = (wide * table[: tail.numel()]).sum()
     return sums
 
@@ -112,7 +135,7 @@ def _kept(lane: int, device: str) -> torch.Tensor:
     return _odd(lane << 50, _KEPT_BLOCKS, device)
 
 
-def _multipliers(lane: int, blocks: int, device: Any) -> torch.Tensor:
+def multipliers(lane: int, blocks: int, device: Any) -> torch.Tensor:
     """The multipliers of the first `blocks` blocks of a lane."""
     if blocks <= _KEPT_BLOCKS:
         return _kept(lane, str(device))[:blocks]

@@ -11,6 +11,7 @@ from typing import Any
 
 from .._rooms import schemas
 from . import schedule
+from .reason import reason
 from .watched import LINES, Watched
 
 Read = tuple[Any, str]
@@ -22,6 +23,8 @@ class Seen:
     """What only a step shows: filled while training runs."""
 
     clip_threshold: float | None = None
+    clip_value: float | None = None
+    """the largest magnitude of a gradient's element, where clipping is by value"""
     clip_calls: int = 0
     samples_per_micro: int | None = None
     micro_batches: int | None = None
@@ -68,13 +71,13 @@ def capture(watched: Watched, seen: Seen, moment: schemas.Moment, step: int) -> 
                         value=schemas.Scalar.of(found[0]), read_from=found[1]
                     )
         except Exception as e:
-            unseen[reader.__name__.strip("_")] = f"could not be read: {type(e).__name__}: {e}"
+            unseen[reader.__name__.strip("_")] = f"could not be read ({reason(e)})"
     ahead: dict[int, list[float]] = {}
     if watched.scheduler is not None:
         try:
             ahead = schedule.ahead(watched.scheduler, step)
         except Exception as e:
-            unseen["lr_ahead"] = f"the schedule could not be predicted: {type(e).__name__}: {e}"
+            unseen["lr_ahead"] = f"the schedule could not be predicted ({reason(e)})"
     return schemas.Effective(moment=moment, values=values, unseen=unseen, lr_ahead=ahead)
 
 
@@ -146,13 +149,20 @@ def _optimizer(w: Watched, seen: Seen) -> Found:
             "optimizer.param_groups[*]['fused', 'foreach', ...]",
         ),
     )
-    yield (
-        "param_groups",
-        (
-            [f"{len(g['params'])} tensors, {sum(p.numel() for p in g['params'])} values" for g in groups],
-            "optimizer.param_groups[*]['params']",
-        ),
-    )
+
+
+def _groups(w: Watched, seen: Seen) -> Found:
+    """What is trained under which rules: the groups of the optimizer, and what the model holds frozen."""
+    found: list[str] = []
+    if w.optimizer is not None:
+        groups = [g["params"] for g in w.optimizer.param_groups]
+        found += [f"{len(g)} tensors, {sum(p.numel() for p in g)} values" for g in groups]
+    if w.model is not None:
+        names = [n for n, p in w.parameters() if not p.requires_grad]
+        sha = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
+        found += [f"{len(names)} tensors frozen ({sha})"] if names else [] if found else ["none frozen"]
+    if found:
+        yield "param_groups", (found, "optimizer.param_groups[*]['params'] and requires_grad of the model's")
 
 
 def _learning_rate(w: Watched, seen: Seen) -> Found:
@@ -188,13 +198,20 @@ def _rate_by_hand(groups: Any, seen: Seen) -> Found:
 
 
 def _clip(w: Watched, seen: Seen) -> Found:
-    if seen.clip_threshold is None:
+    """The threshold as a number where clipping is by norm, in words where it is by value or both."""
+    norm, value = seen.clip_threshold, seen.clip_value
+    if norm is None and value is None:
         yield (
             "grad_clip",
-            ("no clipping was seen in this segment so far; torch.nn.utils.clip_grad_norm_ is watched"),
+            "no clipping was seen in this segment so far; torch's clip_grad_norm_ and clip_grad_value_ are watched",
         )
+    elif value is None:
+        yield "grad_clip", (norm, "the max_norm of torch.nn.utils.clip_grad_norm_")
+    elif norm is None:
+        yield "grad_clip", (f"{value:.8g} by value", "the clip_value of torch.nn.utils.clip_grad_value_")
     else:
-        yield "grad_clip", (seen.clip_threshold, "the max_norm of torch.nn.utils.clip_grad_norm_")
+        both = f"{norm:.8g} by norm and {value:.8g} by value"
+        yield "grad_clip", (both, "the calls of torch.nn.utils.clip_grad_norm_ and clip_grad_value_")
 
 
 def _batch(w: Watched, seen: Seen) -> Found:
@@ -225,7 +242,7 @@ def _model(w: Watched, seen: Seen) -> Found:
     sha = hashlib.sha256()
     count, dtypes = 0, Counter[str]()
     for name, p in w.parameters():
-        sha.update(f"{name} {tuple(p.shape)} {p.requires_grad}\n".encode())
+        sha.update(f"{name} {tuple(p.shape)}\n".encode())
         count += p.numel()
         dtypes[str(p.dtype).removeprefix("torch.")] += 1
     yield (
@@ -335,6 +352,7 @@ def _scaler(w: Watched, seen: Seen) -> Found:
 
 _READERS: tuple[Callable[[Watched, Seen], Found], ...] = (
     _optimizer,
+    _groups,
     _learning_rate,
     _clip,
     _batch,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -38,3 +40,16 @@ class Later:
         if self._list is None:
             self._list = self._host.reshape(-1).tolist()
         return self._list
+
+
+def wait(ready: Callable[[], bool], timeout: float, pause: float = 0.005) -> bool:
+    """Poll until something is ready, for at most `timeout` seconds; tells whether it is.
+
+    For the layer's own threads and the end of a run, never for the training thread between two steps.
+    """
+    end = time.monotonic() + timeout
+    while not ready():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(pause)
+    return True

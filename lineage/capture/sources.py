@@ -190,7 +190,16 @@ def _file(path: Path) -> tuple[str, Mapping[str, Any]]:
         data = {}
     if not isinstance(data, Mapping):
         raise ValueError(f"{path} holds a {type(data).__name__}: a config has named values at its top level")
-    return kind, data
+    unwrapped = _wandb_file(data)
+    return ("wandb.config", unwrapped) if unwrapped is not None else (kind, data)
+
+
+def _wandb_file(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the values of a W&B run's `config.yaml` (`lr: {value: 0.1}`), or None for another file."""
+    rows = {k: v for k, v in data.items() if k not in ("_wandb", "wandb_version")}
+    if len(rows) == len(data) or not all(isinstance(v, Mapping) and "value" in v for v in rows.values()):
+        return None
+    return {k: v["value"] for k, v in rows.items()}
 
 
 def _yaml(text: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._rooms import schemas
 from . import digest as d
+from .reason import reason
 from .watched import LINES, Watched
 
 Found = tuple[str | None, dict[str, Any], str | None]
@@ -32,7 +33,7 @@ def capture(watched: Watched, only: Sequence[str] = schemas.COMPONENTS) -> list[
         try:
             found = read(watched)
         except Exception as e:
-            found = (None, {}, f"could not be read: {type(e).__name__}: {e}")
+            found = (None, {}, f"could not be read ({reason(e)})")
         if found is None:
             continue
         digest, detail, note = found

@@ -6,9 +6,12 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from .. import __version__
 from ..ledger.reader import LedgerNotFound
+from ..recorder import extension
+from ..recorder.settings import resolve
 from .common import CliError, Exit, errors
 
 app = typer.Typer(
@@ -34,7 +37,9 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Hold the options of the command itself."""
+    """Hold the options of the command itself; judge by the catalogue with what the site and the run add."""
+    for problem in extension.install(resolve()):
+        errors.print(f"[bold]lineage:[/] {escape(problem)}")
 
 
 def run() -> None:
@@ -45,10 +50,10 @@ def run() -> None:
     try:
         app()
     except CliError as e:
-        errors.print(f"[bold]lineage:[/] {e}", markup=True)
+        errors.print(f"[bold]lineage:[/] {escape(str(e))}")  # `runlineage[mlflow]` is no markup
         sys.exit(int(e.code))
     except LedgerNotFound as e:
-        errors.print(f"[bold]lineage:[/] {e}")
+        errors.print(f"[bold]lineage:[/] {escape(str(e))}")
         sys.exit(int(Exit.USAGE))
     except BrokenPipeError:
         sys.exit(0)

@@ -8,6 +8,8 @@ import typer
 def register(app: typer.Typer) -> None:
     """Add every command."""
     from . import (
+        catalogue,
+        compare,
         demo,
         diff,
         doctor,
@@ -15,14 +17,35 @@ def register(app: typer.Typer) -> None:
         histories,
         import_,
         incident,
+        phases,
         report,
+        run,
         schema,
         show,
         sync,
+        tree,
         verdict,
         verify,
     )
 
-    for module in (demo, import_, histories, show, diff, verdict, verify, first_bad, report, sync, schema, doctor):
-        app.command(module.NAME)(module.command)
+    for module in (
+        demo,
+        run,
+        import_,
+        histories,
+        show,
+        tree,
+        phases,
+        diff,
+        compare,
+        verdict,
+        verify,
+        first_bad,
+        report,
+        sync,
+        schema,
+        catalogue,
+        doctor,
+    ):
+        app.command(module.NAME, context_settings=getattr(module, "CONTEXT", None))(module.command)
     app.add_typer(incident.app, name="incident")

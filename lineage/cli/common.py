@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,7 +46,8 @@ class CliError(Exception):
 Run = Annotated[
     str | None,
     typer.Argument(
-        help="A run's ledger folder, a run id, a checkpoint (folder, file or uid), or nothing for the latest run.",
+        help="A run (ledger folder, id or name; run:2 for its segment 2), a checkpoint (folder, file, uid, or "
+        "run@step), or nothing for the latest run.",
         show_default=False,
     ),
 ]
@@ -65,7 +67,7 @@ class Subject:
         """The segment that is meant: the one named, else the newest."""
         return self.segment or list(self.graph.segments)[-1]
 
-    @property
+    @cached_property
     def graph(self) -> graph.Graph:
         """The lineage graph of the ledger."""
         return graph.build(self.ledger.records)
@@ -90,18 +92,14 @@ def find(name: str | None) -> Subject:
         return Subject(reader.Ledger(inside[0]))
     if path.exists():
         return _from_checkpoint(path)
-    for ledger in reader.find(root()):
-        opened = reader.Ledger(ledger)
-        nodes = graph.build(opened.records).nodes
-        found = [
-            uid
-            for uid in nodes
-            if uid == name or (len(name) >= 8 and (uid.startswith(name) or uid.endswith(name)))
-        ]
-        if len(found) == 1:
-            return Subject(opened, found[0])
+    from .naming import by_name
+
+    named = by_name(name)
+    if named is not None:
+        return named
     raise CliError(
-        f"{name} is no ledger, no run in {root()}, and no checkpoint known there. "
+        f"{name} is no ledger, no run in {root()} (by id, name, or as run:segment or run@step), and no checkpoint "
+        "known there. "
         "`lineage show --all` lists the runs; --dir or LINEAGE_DIR names another folder."
     )
 

@@ -8,9 +8,12 @@ import typer
 from rich.markup import escape
 
 from .._rooms import schemas
+from ..judge import columns
+from ..judge import pairs as judge
 from ..judge.drift import alters, requested_only
+from . import joining, pairs
 from .common import Exit, Json, console, emit, find, step_text, table
-from .pairs import pair_drift
+from .compare import two_columns
 
 NAME = "diff"
 
@@ -18,16 +21,21 @@ Name = Annotated[str | None, typer.Argument(help="A run or a checkpoint.", show_
 
 
 def command(a: Name = None, b: Name = None, as_json: Json = False) -> None:
-    """Show what differs: of A and B, or at each restart of one run."""
-    subject = find(a)
-    own = [r.payload for r in subject.ledger.of("drift")]
-    drifts = own if b is None else [pair_drift(subject, find(b))]
-    if as_json:
-        emit(drifts)
+    """Show what differs: between A and B as they stand, or at each restart of one run."""
+    if b is not None:
+        found = pairs.compare(joining.named(a), joining.named(b))
+        drifts = [judge.difference(found.a, found.b)]
+        if as_json:
+            emit(drifts)
+        else:
+            two_columns(columns.rows(found.a, found.b, drifts[0]))
     else:
-        for drift in drifts:
+        drifts = [r.payload for r in find(a).ledger.of("drift")]
+        if as_json:
+            emit(drifts)
+        for drift in () if as_json else drifts:
             show(drift)
-        if not drifts:
+        if not drifts and not as_json:
             console.print("This run has one segment and no change was found in it.")
     raise typer.Exit(Exit.FOUND if any(alters(c) for d in drifts for c in d.changes) else Exit.OK)
 

@@ -24,7 +24,7 @@ def command(as_json: Json = False) -> None:
     """Print every setting and where it came from, the installed parts, and what is wrong."""
     settings = resolve()
     parts = {name: _version(name) for name in PARTS}
-    problems = _problems(root())
+    problems = [*settings.problems, *_problems(root())]
     rooms = {m.__name__: str(Path(str(m.__file__)).parent) for m in (schemas, trackers)}
     if as_json:
         values: Any = {k: {"value": settings.values[k], "source": settings.sources[k]} for k in SETTINGS}

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from .._rooms import schemas
 from ..judge import firstbad
+from ..ledger import reader
 from . import judging
 from .common import Exit, Json, Run, Subject, console, emit, find, short, step_text
 
@@ -25,19 +26,21 @@ def command(
     """Name the first rank and step with a non-finite or abnormal value, and what came after it."""
     subject = find(run)
     values = judging.points(subject)
+    hand = by_hand(subject.ledger)
+    if not as_json:
+        show_by_hand(subject, hand)
     if not values and not subject.ledger.of("alarm"):
+        why = nothing_to_judge(subject)
         if as_json:
-            emit({"first_bad": None, "reason": "no loss or gradient norm is recorded"})
+            emit({"first_bad": None, "reason": why, "incidents": hand})
         else:
-            console.print(
-                "Cannot tell: this ledger records no loss and no gradient norm. Add `st.loss(loss)`."
-            )
+            console.print(f"Cannot tell: {escape(why)}")
         raise typer.Exit(Exit.CANNOT_TELL)
     found = judging.first_bads(subject)
     chosen = _choose(subject, found, segment)
     if chosen is None:
         if as_json:
-            emit({"first_bad": None})
+            emit({"first_bad": None, "incidents": hand})
         else:
             steps = len({(p.segment, p.step) for p in values})
             console.print(
@@ -49,11 +52,55 @@ def command(
             {
                 "first_bad": chosen,
                 "segment": subject.graph.number(chosen.cell.segment) if chosen.cell else None,
+                "incidents": hand,
             }
         )
     else:
         show(subject, chosen, values)
     raise typer.Exit(Exit.FOUND)
+
+
+def by_hand(ledger: reader.Ledger) -> list[schemas.Incident]:
+    """The incidents that a person opened and nobody closed, as their last records say."""
+    latest: dict[str, schemas.Incident] = {r.payload.uid: r.payload for r in ledger.of("incident")}
+    return [i for i in latest.values() if i.opened_by == "person" and i.status != "closed"]
+
+
+def show_by_hand(subject: Subject, found: list[schemas.Incident]) -> None:
+    """Print what people said: it is a claim of theirs, and no value that was measured."""
+    for i in found:
+        where = "" if i.first_bad_step is None else f", bad from step {step_text(i.first_bad_step)}"
+        where += "" if i.first_bad_rank is None else f" on rank {i.first_bad_rank}"
+        where += f", about {i.concept}" if i.concept else ""
+        owner = f" (owner: {i.owner})" if i.owner else ""
+        console.print(
+            f"[bold]incident {short(i.uid)}, opened by hand{escape(where)}:[/] {escape(i.title + owner)}"
+        )
+
+
+def nothing_to_judge(subject: Subject) -> str:
+    """Why a ledger holds no value to judge, as far as it tells: none was given, or what was given was lost."""
+    found = "this ledger holds no loss and no gradient norm."
+    ledger, numbers = subject.ledger, {s.uid: s.number for s in subject.ledger.segments}
+    told = {r.segment: r.payload for r in ledger.of("coverage") if r.segment in numbers}
+    given = [
+        str(numbers[uid])
+        for uid, c in told.items()
+        if {"loss", "grad_norm", "grad_norm_local"} & {*c.recorded}
+    ]
+    if given:
+        return (
+            f"{found} Segment {', '.join(given)} says that values were recorded, so their files are gone: "
+            "see `lineage verify`, and look for series/ in a copy of this folder."
+        )
+    silent = [str(n) for uid, n in numbers.items() if uid not in told]
+    if silent:
+        return (
+            f"{found} Segment {', '.join(silent)} left no word of its end (it was killed, or still runs), so it is "
+            "not known whether values were given: the last steps before a kill can be lost. If the loop has no "
+            "`st.loss(loss)`, add it."
+        )
+    return f"{found} None was given, as each segment says at its end. Add `st.loss(loss)` to the loop."
 
 
 def _choose(

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from ..imports import ImportTrouble, read
+from ..imports import ImportTrouble, into_ledger, read
 from ..judge import placing, reported, scoring
+from ..ledger.reader import open_ledger
+from ..report import gather, histories
 from .common import CliError, Exit, Json, console, emit, step_text, table
 
 NAME = "histories"
+
+HEAD = """# Public histories, judged
+
+<!-- Made by `{command}`; not written by hand. -->
+
+What this layer would have told the teams of public runs, had their logbooks been its records. Only the fields of an
+entry are judged (run, step, date, concept, values, restart); prose and marks are not read. Nothing of these runs was
+seen live: values are as reported, and no mitigation is shown to have been in effect.
+
+"""
 
 Files = Annotated[
     list[Path], typer.Argument(help="Logbooks: JSON, JSON lines, CSV or YAML; folders of JSON files.")
@@ -23,6 +36,12 @@ def command(
     files: Files,
     as_json: Json = False,
     every: Annotated[bool, typer.Option("--all", help="Also list entries that change nothing.")] = False,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown", help="Write the page with phases and branches of each run.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Say of each entry of a logbook whether it opens a new regime, and why; score against marks if there are any."""
     try:
@@ -31,7 +50,11 @@ def command(
         raise CliError(str(e)) from None
     has_marks = any(scoring.mark_of(m.entry)[0] for m in found)
     report = scoring.score([m for m in found if scoring.mark_of(m.entry)[0]]) if has_marks else None
-    if as_json:
+    if markdown is not None:
+        text = page(files, found, report)
+        markdown.write_text(text, encoding="utf-8")
+        console.print(f"written: {escape(str(markdown))}")
+    elif as_json:
         emit({"entries": [_row(m) for m in found], "score": _score(report)})
     else:
         _show(found, every)
@@ -42,9 +65,8 @@ def command(
 
 def judge_files(files: list[Path]) -> list[scoring.Marked]:
     """Judge every run of every file. Raises `ImportTrouble` for a file that cannot be read."""
-    paths = [p for f in files for p in (sorted(f.glob("*.json")) if f.is_dir() else [f])]
     out = []
-    for path in paths:
+    for path in _paths(files):
         for book in read(path):
             entries = placing.place(book.entries)
             judged = reported.judge(entries)
@@ -53,6 +75,23 @@ def judge_files(files: list[Path]) -> list[scoring.Marked]:
                 for e, j in zip(entries, judged, strict=True)
             ]
     return out
+
+
+def _paths(files: list[Path]) -> list[Path]:
+    return [p for f in files for p in (sorted(f.glob("*.json")) if f.is_dir() else [f])]
+
+
+def page(files: list[Path], found: list[scoring.Marked], report: scoring.Report | None) -> str:
+    """The page of all runs: each is imported into a ledger of its own, which is left nowhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        facts = {
+            book.run: gather(open_ledger(into_ledger(book, Path(folder))))
+            for path in _paths(files)
+            for book in read(path)
+        }
+    names = " ".join(f.as_posix() for f in files)
+    head = HEAD.format(command=f"lineage histories {names} --markdown PAGE")
+    return head + histories.render(found, facts, report)
 
 
 def _row(m: scoring.Marked) -> dict[str, Any]:

@@ -34,14 +34,12 @@ def first_bads(subject: Subject) -> dict[str, schemas.FirstBad]:
 
 def tips(subject: Subject) -> list[str]:
     """The segments that nothing goes on from, oldest first: the ends of all branches."""
-    graph = subject.graph
-    taken = {
-        graph.nodes[s.parent_checkpoint].segment
-        for s in graph.segments.values()
-        if s.parent_checkpoint in graph.nodes
-    }
-    ends = [uid for uid in graph.segments if uid not in taken or uid in graph.abandoned()]
-    return ends or list(graph.segments)[-1:]
+    return subject.graph.tips()
+
+
+def damage(subject: Subject) -> list[str]:
+    """What of a ledger could not be read, place by place; a torn last line was never acknowledged."""
+    return [f"{d.file} line {d.line}: {d.title}" for d in subject.ledger.damage if d.code != "LIN-J001"]
 
 
 def verdict(subject: Subject, segment: str | None = None) -> schemas.Verdict:
@@ -52,7 +50,7 @@ def verdict(subject: Subject, segment: str | None = None) -> schemas.Verdict:
         checkpoint=subject.checkpoint,
         bad=first_bads(subject),
         graph=subject.graph,
-        damage=[f"{d.file} line {d.line}: {d.title}" for d in subject.ledger.damage if d.code != "LIN-J001"],
+        damage=damage(subject),
     )
 
 

@@ -125,7 +125,8 @@ def _preserve(ledger: Path, item: Item) -> schemas.Preserved:
 
 def _hold(subject: Subject, journal: Journal, *, complete: bool) -> None:
     """The incident goes on: its evidence is held. Nothing is said where some of it is missing."""
-    incidents = subject.ledger.of("incident")
+    closed = {r.payload.uid for r in subject.ledger.of("incident") if r.payload.status == "closed"}
+    incidents = [r for r in subject.ledger.of("incident") if r.payload.uid not in closed]
     if incidents and complete:
         latest: schemas.Incident = incidents[-1].payload
         held = schemas.Incident.model_validate({**latest.model_dump(), "status": "evidence_held"})

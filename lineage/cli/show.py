@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from .._rooms import schemas, trackers
 from ..ledger import reader
-from . import judging
+from . import first_bad, judging
 from .common import Exit, Json, Run, Subject, console, emit, find, root, short, status, step_text, table
 
 NAME = "show"
@@ -89,6 +89,7 @@ def _data(subject: Subject) -> dict[str, object]:
         "checkpoints": [n.checkpoint for n in subject.graph.nodes.values()],
         "drift": [r.payload for r in subject.ledger.of("drift")],
         "first_bad": judging.first_bads(subject),
+        "incidents": first_bad.by_hand(subject.ledger),
         "verdicts": {t: judging.verdict(subject, t) for t in judging.tips(subject)},
         "damage": [d.__dict__ for d in subject.ledger.damage],
     }
@@ -114,6 +115,7 @@ def _show(subject: Subject) -> None:
                 f"\n[bold red]first bad in segment {graph.number(uid)}: rank {cell.rank}, "
                 f"step {step_text(cell.step)}[/]: {escape(cell.text)}"
             )
+    first_bad.show_by_hand(subject, first_bad.by_hand(ledger))
     for drift in ledger.of("drift"):
         _drift(subject, drift)
     console.print()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from .._rooms import schemas, trackers
+from ..capture.pseudonym import node
+from ..ledger import scan
+from ..ledger.journal import Journal
 from ..ledger.reader import Ledger
-from ..recorder.delivery import Delivered
+from ..recorder.delivery import Delivered, file_note, key
 from .common import CliError, Exit, Json, Run, console, emit, find
+from .opening import Gone, close, open_tracker
 
 NAME = "sync"
 
@@ -21,132 +28,176 @@ def command(
     uri: Annotated[
         str | None, typer.Option(help="Where the tracker is now, if not where the run recorded it.")
     ] = None,
+    tracker: Annotated[str | None, typer.Option(help="Only this tracker's page: wandb or mlflow.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show in the tracker what it has not shown yet. Safe to repeat: nothing appears twice."""
     subject = find(run)
-    aliases = {(a.tracker, a.id): a for r in subject.ledger.of("run") for a in r.payload.aliases}
+    found = pages(subject.ledger, uri, tracker)
+    if uri and len({aliases[0].tracker for aliases in found}) > 1:
+        raise CliError("this run has pages in several trackers; say with --tracker which one --uri names")
+    results, gone = [], []
+    for aliases in found:
+        try:
+            results.append(sync(subject.ledger, *aliases, uri=uri))
+        except Gone as e:
+            gone.append(e)
+            results.append(Synced(aliases[0], problems=[str(e)]))
+        except OSError as e:
+            raise CliError(f"the ledger cannot be written, so what is shown cannot be noted: {e}") from None
+    if len(gone) == len(results):
+        raise CliError("\n".join(map(str, gone)))
+    emit([r.plain() for r in results]) if as_json else _print(results)
+    raise typer.Exit(Exit.FOUND if any(r.problems for r in results) else Exit.OK)
+
+
+def pages(ledger: Ledger, uri: str | None, tracker: str | None) -> list[list[schemas.TrackerAlias]]:
+    """The run's pages, each with the aliases that are on it.
+
+    Every offline segment of a W&B run has a log of its own, so an alias and notes of its own; where `uri` names
+    the server to which the logs went, those of one run id are one page.
+    """
+    aliases = {key(a): a for r in ledger.of("run") for a in r.payload.aliases}
     if not aliases:
         raise CliError("this run has no tracker run; its page is in the ledger's view/ folder")
-    results = [sync(subject.ledger, alias, uri) for alias in aliases.values()]
-    if as_json:
-        emit(results)
-    else:
-        for r in results:
-            console.print(
-                f"{r['tracker']} run {escape(r['id'])}: {r['shown']} records shown, {r['already']} were there"
-            )
-            for problem in r["problems"]:
-                console.print(f"  [bold red]{escape(problem)}[/]")
-    raise typer.Exit(Exit.FOUND if any(r["problems"] for r in results) else Exit.OK)
+    chosen = [a for a in aliases.values() if tracker in (None, a.tracker)]
+    if not chosen:
+        there = ", ".join(sorted({a.tracker for a in aliases.values()}))
+        raise CliError(f"this run has no page in {tracker!r}; it has one in {there}")
+    out: dict[tuple[str, ...], list[schemas.TrackerAlias]] = {}
+    for a in chosen:
+        out.setdefault((a.tracker, a.id) if uri else key(a), []).append(a)
+    return list(out.values())
 
 
-def sync(ledger: Ledger, alias: schemas.TrackerAlias, uri: str | None = None) -> dict[str, Any]:
-    """Show every record that is not noted as shown, in order, stopping where the tracker is unavailable."""
-    tracker = _open(alias, uri)
-    delivered = Delivered(ledger.path, alias)
-    done = delivered.ids()
+@dataclass
+class Synced:
+    """What became of one page."""
+
+    alias: schemas.TrackerAlias
+    shown: int = 0
+    already: int = 0
+    anchor: schemas.Anchor | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "tracker": self.alias.tracker,
+            "id": self.alias.id,
+            "uri": self.alias.uri,
+            "shown": self.shown,
+            "already": self.already,
+            "anchor": self.anchor,
+            "problems": self.problems,
+        }
+
+
+def sync(ledger: Ledger, *aliases: schemas.TrackerAlias, uri: str | None = None) -> Synced:
+    """Show on one page every record that is not noted as shown, in order, stopping where the tracker is away.
+
+    A page has the records of the segments that trained with it: another branch's verdict is another page's.
+    Raises `Gone` where the page cannot be opened, `OSError` where the ledger cannot be written.
+    """
+    tracker = open_tracker(aliases[0], uri)
+    delivered = Delivered(ledger.path, tracker.alias() if uri else aliases[0])
+    # Notes of an offline segment tell what its log holds. What became of that when the log was sent, nobody here
+    # knows (W&B keeps the config of the last log only), so all of it is shown again: that changes nothing twice.
+    sent = [a for a in aliases if not (a.uri or "").startswith("offline:")]
+    done = delivered.ids().union(*(Delivered(ledger.path, a).ids() for a in sent))
+    out = Synced(aliases[0], already=len(done & {r.id for r in ledger.records}))
     page = trackers.Page(ledger.run, ledger=str(ledger.path))
     for s in ledger.segments:
         page.number(s.uid)
-    shown, problems = 0, []
-    for record in ledger.records:
+    names = set(map(key, aliases))
+    own = {r.segment for r in ledger.of("run") if names & set(map(key, r.payload.aliases))}
+    try:
+        _show([r for r in ledger.records if r.segment in own], tracker, page, delivered, done, out)
+        out.anchor = _anchor(ledger, [r for r in ledger.of("seal") if r.segment in own], tracker, page)
+        _publish(ledger, own, tracker, delivered, done)
+    except trackers.TrackerUnavailable as e:
+        out.problems.append(f"the tracker is not available: {e}. Run `lineage sync` again later.")
+    except trackers.TrackerRefused as e:
+        out.problems.append(f"refused: {e}")
+    try:
+        close(tracker)
+    except (trackers.TrackerUnavailable, trackers.TrackerRefused) as e:
+        out.problems.append(f"the page may lack its last values: {e}. Run `lineage sync` again later.")
+    return out
+
+
+def _show(
+    records: Sequence[schemas.Record],
+    tracker: trackers.Tracker,
+    page: trackers.Page,
+    delivered: Delivered,
+    done: set[str],
+    out: Synced,
+) -> None:
+    for record in records:
         if record.id in done or isinstance(record.payload, schemas.Opaque):
             continue
         try:
-            tracker.show(record, page)
+            out.shown += tracker.show(record, page) is not None
             delivered.add(record.id)
-            shown += 1
         except trackers.TrackerRefused as e:
-            problems.append(f"refused: {record.kind} of step {record.step}: {e}")
-        except trackers.TrackerUnavailable as e:
-            problems.append(f"the tracker is not available: {e}. Run `lineage sync` again later.")
-            break
-    else:
-        problems += _publish(ledger.path, tracker, delivered, done)
-    _close(tracker)
-    return {
-        "tracker": alias.tracker,
-        "id": alias.id,
-        "shown": shown,
-        "already": len(done),
-        "problems": problems,
-    }
+            out.problems.append(f"refused: {record.kind} of step {record.step}: {e}")
 
 
-def _publish(ledger: Path, tracker: trackers.Tracker, delivered: Delivered, done: set[str]) -> list[str]:
-    """Put the journal's chunks and the report on the page, those that are not there yet."""
-    chunks = ledger / "chunks"
-    found = sorted(chunks.glob("*/*/*.jsonl"))
-    files = [(p, f"journal/{p.relative_to(chunks).as_posix()}") for p in found]
-    files += [(p, p.name) for p in sorted((ledger / "report").glob("report.*"))]
+def _publish(
+    ledger: Ledger, own: set[str], tracker: trackers.Tracker, delivered: Delivered, done: set[str]
+) -> None:
+    """Put what is not there yet on the page: the journal's chunks, and the report where the newest segment has it."""
+    chunks = ledger.path / "chunks"
+    files = [
+        (p, f"journal/{p.relative_to(chunks).as_posix()}")
+        for p in sorted(chunks.glob("*/*/*.jsonl"))
+        if p.parts[-3] in own
+    ]
+    if ledger.segments and ledger.segments[-1].uid in own:
+        files += [(p, p.name) for p in sorted((ledger.path / "report" / "tracker").glob("report.*"))]
     for path, name in files:
-        if f"file:{name}" in done:
-            continue
-        try:
+        note = file_note(path, name)
+        if note not in done:
             tracker.publish(path, name)
-            delivered.add(f"file:{name}")
-        except (trackers.TrackerRefused, trackers.TrackerUnavailable) as e:
-            return [f"{name} could not be put on the page: {e}. Run `lineage sync` again later."]
-    return []
+            delivered.add(note)
 
 
-def _open(alias: schemas.TrackerAlias, uri: str | None) -> trackers.Tracker:
-    """Open the tracker run of an alias."""
-    where = uri or alias.uri
-    try:
-        if alias.tracker == "mlflow":
-            from mlflow import MlflowClient
+def _anchor(
+    ledger: Ledger, seals: Sequence[schemas.Record], tracker: trackers.Tracker, page: trackers.Page
+) -> schemas.Anchor | None:
+    """Write down which root the page now holds, where and since when, unless the ledger says so already.
 
-            return trackers.adapter("mlflow", (MlflowClient(where), alias.id))
-        if alias.tracker == "wandb":
-            return _open_wandb(alias, where)
-    except ImportError as e:
-        raise CliError(
-            f"{alias.tracker} is not installed here: {e}. pip install 'runlineage[{alias.tracker}]'"
-        ) from None
-    raise CliError(f"this version does not know the tracker {alias.tracker!r}")
+    It is the newest seal's, which covers all before it. The record stands in a file of this process's own,
+    whose header names the newest lines of all others.
+    """
+    sealed = seals[-1] if seals else None
+    where = tracker.show(sealed, page) if sealed else None
+    if sealed is None or where is None:
+        return None
+    anchor = schemas.Anchor(
+        root=sealed.payload.root,
+        tracker=tracker.kind,
+        place=trackers.text.anchor_place(where, tracker.alias()),
+    )
+    known = {(r.payload.root, r.payload.place) for r in ledger.of("anchor")}
+    if (anchor.root, anchor.place) in known:
+        return None
+    heads, torn = scan.heads(ledger.path)
+    place = schemas.Place(node=node(ledger.run, socket.gethostname()), pid=os.getpid())
+    journal = Journal(ledger.path, ledger.run, sealed.segment, 0, place, previous=heads, set_aside=torn)
+    journal.append(anchor, step=sealed.step, caused_by=[sealed.id])
+    if journal.close():
+        raise OSError(f"{journal.path} takes no record of the anchor")
+    return anchor
 
 
-def _open_wandb(alias: schemas.TrackerAlias, where: str | None) -> trackers.Tracker:
-    """Resume the W&B run for writing; it must not be training at the same time."""
-    import wandb
-
-    kind, _, folder = (where or "").partition(":")
-    if kind in ("offline", "disabled"):
-        how = (
-            f"send its log first, `wandb sync wandb/{folder}`, then name the server: "
-            "`lineage sync --uri https://api.wandb.ai`"
-            if kind == "offline"
-            else "its page does not exist; the ledger has everything"
+def _print(results: Sequence[Synced]) -> None:
+    for r in results:
+        console.print(
+            f"{r.alias.tracker} run {escape(r.alias.id)}: {r.shown} records shown, {r.already} were there"
         )
-        raise CliError(f"the W&B run {alias.id} was {kind}: {how}")
-    entity, _, project = (alias.project or "").rpartition("/")
-    settings = wandb.Settings(
-        base_url=where or "https://api.wandb.ai",
-        console="off",
-        disable_git=True,
-        save_code=False,
-        silent=True,
-        x_disable_meta=True,
-        x_disable_stats=True,
-    )
-    run = wandb.init(
-        id=alias.id,
-        entity=entity or None,
-        project=project or None,
-        resume="must",
-        mode="online",
-        settings=settings,
-    )
-    return trackers.adapter("wandb", run, sole_writer=True)
-
-
-def _close(tracker: trackers.Tracker) -> None:
-    """Let go of the tracker; a W&B run was resumed only for this, so it is finished."""
-    tracker.close()
-    if tracker.kind == "wandb":
-        import wandb
-
-        if wandb.run is not None:
-            wandb.run.finish()
+        if r.anchor:
+            console.print(f"  anchored {r.anchor.root}\n  in {escape(r.anchor.place)}")
+        for problem in r.problems:
+            console.print(f"  [bold red]{escape(problem)}[/]")

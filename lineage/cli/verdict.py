@@ -35,7 +35,7 @@ def command(
         found = pair_verdict(subject, find(against))
         segment = None
     else:
-        segment = None if subject.checkpoint else list(subject.graph.segments)[-1]
+        segment = None if subject.checkpoint else subject.tip
         found = judging.verdict(subject, segment)
     changed = judging.differs(judging.recorded(subject, segment), found) if segment else []
     if as_json:

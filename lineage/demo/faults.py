@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-KINDS = ("nan_gradient", "huge_gradient", "corrupt_labels", "bit_flip")
+KINDS = {
+    "nan_gradient": "a gradient of NaN",
+    "huge_gradient": "a gradient 10,000 times too large",
+    "corrupt_labels": "random labels in one batch",
+    "bit_flip": "one flipped bit in a gradient",
+}
+"""Kind of fault -> what it is, in words."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,11 @@ class Fault:
     kind: str
     rank: int
     step: int
+
+    @property
+    def words(self) -> str:
+        """What strikes, in words."""
+        return KINDS[self.kind]
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.rank}:{self.step}"
@@ -35,7 +46,7 @@ class Fault:
 def draw(seed: int, world: int, first: int, last: int) -> Fault:
     """Draw a fault between two steps (both included)."""
     r = random.Random(seed)
-    return Fault(r.choice(KINDS), r.randrange(world), r.randint(first, last))
+    return Fault(r.choice(list(KINDS)), r.randrange(world), r.randint(first, last))
 
 
 class Strike:

@@ -96,7 +96,9 @@ def train(
             "OMP_NUM_THREADS": "1",
         }
         log = (folder / f"log-{name}-{rank}.txt").open("w")
-        ranks.append((subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT), log))
+        # In the demo's folder, where MLflow then makes its own folder for artifacts.
+        started = subprocess.Popen(command, env=env, cwd=story.out, stdout=log, stderr=subprocess.STDOUT)
+        ranks.append((started, log))
     codes = [p.wait() for p, _ in ranks]
     for _, log in ranks:
         log.close()
@@ -115,7 +117,7 @@ def _free_port() -> int:
         return int(s.getsockname()[1])
 
 
-HABITS = ("--learning-rate", "1e-3", "--grad-clip", "0.3", "--drop-optimizer", "--skip-batches", "4")
+HABITS = (("--learning-rate", "1e-3"), ("--grad-clip", "0.3"), ("--drop-optimizer",), ("--skip-batches", "4"))
 """The habits that break validity: two values changed, the optimizer dropped, data skipped."""
 
 REFERENCE, PRETRAIN = "demo-reference", "demo-pretrain"
@@ -145,7 +147,8 @@ def recover(story: Story, checkpoint: str, *, faithful: bool) -> None:
         train(story, "faithful", options)
         return
     run = story.results["pretrain"][0]["run"]
-    train(story, "habits", [*options, *HABITS, *(["--tracker-run", run] if run else [])])
+    habits = [word for habit in HABITS for word in habit]
+    train(story, "habits", [*options, *habits, *(["--tracker-run", run] if run else [])])
 
 
 def equal_weights(story: Story, a: str, b: str) -> bool:

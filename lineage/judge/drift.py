@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from .._rooms import schemas
+from . import settle
 from .components import component_changes
 from .environment import code_change, environment_changes
+from .requested import Requested, compare
 from .schedule import same_future
+from .sides import Side
 from .values import arrow, same
+
+__all__ = ["REQUIRED", "Declared", "Side", "alters", "drift", "effect", "requested_only"]
 
 SCHEDULE_CONCEPTS = ("warmup", "horizon", "decay_horizon", "min_lr")
 """Requested concepts whose effect shows in the schedule's future and nowhere else."""
@@ -28,21 +33,6 @@ REQUIRED = (
     "model",
 )
 """Concepts without which no claim about the update can be shown to hold."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """What is known of one side of a boundary: a checkpoint's, or that of a segment now running."""
-
-    config: schemas.Config | None = None
-    effective: schemas.Effective | None = None
-    code: schemas.CodeState | None = None
-    environment: schemas.Environment | None = None
-    lr_ahead: dict[int, list[float]] = field(default_factory=dict)
-
-    def value(self, concept: str) -> schemas.EffectiveValue | None:
-        """The effective value of a concept on this side."""
-        return self.effective.values.get(concept) if self.effective else None
 
 
 @dataclass(frozen=True)
@@ -69,13 +59,15 @@ def drift(
     `restore` adds components that were not restored; `extra` adds changes found by other means. The result
     is pure: it names nothing that neither side shows.
     """
-    classified, unclassified = _requested(before.config, after.config)
+    asked = compare(before.config, after.config, [_packages(before), _packages(after)])
+    settle.batch(asked, before, after)
     found = [
         *component_changes(restore),
         *environment_changes(before.environment, after.environment),
         *code_change(before.code, after.code),
         *extra,
     ]
+    classified = _decided(asked, before, after, {c.concept for c in found})
     changes = _effective(before, after, classified)
     changes += [
         _with_request(c, classified.pop(c.concept, None))
@@ -83,18 +75,18 @@ def drift(
         if c.concept not in {x.concept for x in changes}
     ]
     changes += classified.values()
-    changes = [_declare(c, declared) for c in changes]
+    changes = [_declare(c, declared) for c in settle.classes(changes, asked, before, after)]
     altering = [c for c in changes if alters(c)]
     return schemas.Drift(
         moment=moment,
         parent_checkpoint=parent,
         from_step=from_step,
         changes=sorted(changes, key=_weight),
-        unclassified=unclassified,
+        unclassified=asked.unclassified,
         confounded=len(altering) >= 2,
         undeclared=[c.concept for c in altering if c.mitigation is None],
         unproven=_unproven(declared, changes, after),
-        not_shown=_not_shown(before, after, restore),
+        not_shown={**_not_shown(before, after, restore), **asked.not_shown},
     )
 
 
@@ -114,47 +106,47 @@ def _weight(change: schemas.Change) -> tuple[int, str]:
     return order[change.cls], change.concept
 
 
-def _requested(
-    before: schemas.Config | None, after: schemas.Config | None
-) -> tuple[dict[str, schemas.Change], list[schemas.Change]]:
-    """Compare two configs key by key; keys of one concept make one change, unknown keys are listed apart."""
-    if before is None or after is None:
-        return {}, []
-    catalogue = schemas.catalogue()
-    classified: dict[str, schemas.Change] = {}
-    unknown: list[schemas.Change] = []
-    for key in sorted({*before.values, *after.values}):
-        a, b = before.values.get(key), after.values.get(key)
-        if same(a, b):
-            continue
-        concept = catalogue.of_key(key)
-        if concept is None and a == b:
-            continue  # both masked: a token is no training condition, and cannot be compared
-        if concept is None:
-            unknown.append(_change("unclassified", key, a, b))
-        elif concept.noise:
-            continue
-        elif concept.id in classified:
-            old = classified[concept.id]
-            classified[concept.id] = old.model_copy(
-                update={"keys": [*old.keys, key], "text": f"{old.text}; {key} {arrow(a, b)}"}
-            )
+def _packages(side: Side) -> dict[str, str]:
+    return side.environment.packages if side.environment else {}
+
+
+def _decided(asked: Requested, before: Side, after: Side, found: set[str]) -> dict[str, schemas.Change]:
+    """The changes that are asked for, with those that only one side states where live values decide them.
+
+    What neither configs nor live values decide goes to `asked.not_shown`.
+    """
+    out = dict(asked.changes)
+    for concept, change in asked.one_sided.items():
+        a, b = before.value(concept), after.value(concept)
+        live = _one(concept, before, after) is not None
+        if concept in SCHEDULE_CONCEPTS and a is None and b is None:
+            live = _schedule_equal(before, after)[0] is not None
+        if concept in out:
+            out[concept] = _said_too(out[concept], change)
+        elif live or concept in found:
+            out[concept] = change
+        elif a is not None and b is not None and _main(concept, change):
+            stated = change.requested_after if change.requested_after is not None else change.requested_before
+            if not same(stated, b.value):
+                out[concept] = change
         else:
-            classified[concept.id] = _change(concept.id, key, a, b)
-    return classified, unknown
+            why = f"{change.text}: the other side does not state it, and its default is not known"
+            settle.leave_open(asked, concept, why)
+    for concept in [c for c in asked.not_shown if before.value(c) and after.value(c)]:
+        del asked.not_shown[concept]  # live values show it
+    return out
 
 
-def _change(concept_id: str, key: str, a: schemas.Scalar | None, b: schemas.Scalar | None) -> schemas.Change:
-    concept = schemas.catalogue().concept(concept_id)
-    return schemas.Change(
-        concept=concept.id,
-        cls=concept.cls,
-        title=concept.title if concept_id != "unclassified" else key,
-        keys=[key],
-        requested_before=a,
-        requested_after=b,
-        text=f"{key} requested {arrow(a, b)}",
+def _said_too(change: schemas.Change, other: schemas.Change) -> schemas.Change:
+    return change.model_copy(
+        update={"keys": [*change.keys, *other.keys], "text": f"{change.text}; {other.text}"}
     )
+
+
+def _main(concept: str, change: schemas.Change) -> bool:
+    """Whether a change is one of the concept's main value, which is what a live object shows."""
+    found = [schemas.catalogue().meaning(k) for k in change.keys]
+    return all(m is not None and m.concept.id == concept and m.setting == "" for m in found)
 
 
 def _effective(before: Side, after: Side, classified: dict[str, schemas.Change]) -> list[schemas.Change]:

@@ -41,6 +41,15 @@ def _pairs(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     ]
 
 
+def _variables(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Names of variables that differ. Their values stay in the environment records: this text goes to trackers too."""
+    return [
+        f"variable {name} {'set' if name not in before else 'unset' if name not in after else 'changed'}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+
+
 def _few(parts: list[str], limit: int = 6) -> str:
     more = len(parts) - limit
     return ", ".join(parts[:limit]) + (f" and {more} more" if more > 0 else "")
@@ -53,9 +62,10 @@ def environment_changes(
     if before is None or after is None:
         return []
     out = []
-    software = _pairs(
-        {"python": before.python, **before.builds, **before.packages, **before.variables},
-        {"python": after.python, **after.builds, **after.packages, **after.variables},
+    software = _variables(before.variables, after.variables)
+    software += _pairs(
+        {"python": before.python, **before.builds, **before.packages},
+        {"python": after.python, **after.builds, **after.packages},
     )
     if software:
         text = f"software differs: {_few(software)}"

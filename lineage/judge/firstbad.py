@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .._rooms import schemas
+from .detect_ranks import RANKS, odd_ranks
 from .detectors import RULES, Detector, Finding
 from .graph import Graph
 
 ORDER = {"loss": 0, "grad_norm_local": 1, "grad_norm": 2}
 """Order of execution within a step: forward, backward, reduction."""
+
+
+CELLS = ("non_finite", "out_of_range")
+"""What makes a cell bad. A slow rise has no step at which it began, and a new baseline is no fault."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,11 @@ def words(
     }
     number = f"{value:.4g}" if math.isfinite(value) else schemas.float_to_json(value)
     what = f"{name.get(signal, signal)} is {number}"
+    if abnormal == "new_level":
+        was = "" if baseline is None else f", {baseline:.4g} was usual"
+        return f"{what}{was}; it stayed there, and is the baseline from here on"
+    if abnormal == "slow_rise" and baseline is not None:
+        return f"{name.get(signal, signal)} rises slowly: from {baseline:.4g} to {number}"
     if abnormal == "out_of_range" and baseline is not None:
         what += f", {baseline:.4g} was usual" + (f" ({value / baseline:.1f} times)" if baseline > 0 else "")
     if tensors:
@@ -53,7 +64,7 @@ def cells(points: Iterable[Point]) -> list[schemas.Cell]:
             continue
         key = (p.segment, p.rank, p.signal)
         finding = detectors.setdefault(key, Detector(RULES[p.signal])).update(p.value)
-        if finding:
+        if finding and finding.abnormal in CELLS:
             out.append(_cell(p, finding))
     return out
 
@@ -72,8 +83,11 @@ def _cell(p: Point, f: Finding) -> schemas.Cell:
 
 def from_alarms(records: Iterable[schemas.Record]) -> list[schemas.Cell]:
     """The cells that alarms name: they reach the disk at once, while the last steps of a series may not."""
+    cell: Any = schemas.open_class(
+        schemas.Cell
+    )  # an alarm of a newer version may be abnormal in a way unknown here
     return [
-        schemas.Cell(
+        cell(
             segment=r.segment,
             rank=r.rank,
             step=r.step or 0,
@@ -83,7 +97,9 @@ def from_alarms(records: Iterable[schemas.Record]) -> list[schemas.Cell]:
             text=r.payload.text,
         )
         for r in records
-        if r.kind == "alarm" and r.payload.phase == "onset"
+        if r.kind == "alarm"
+        and r.payload.phase == "onset"
+        and r.payload.abnormal not in ("slow_rise", "new_level")
     ]
 
 
@@ -98,8 +114,9 @@ def first_bad(
 
     Earliest step first; within a step in order of execution, non-finite before out-of-range. Cells of other
     ranks at the same place in the order are ties and are all named. `points` and `ranks` are used to say
-    which ranks stopped writing before that step.
+    which ranks stopped writing before that step, and how the first cell stands beside the other ranks.
     """
+    points = list(points)
     mine = {(c.step, c.rank, c.signal): c for c in found if c.segment == segment}
     ordered = sorted(
         mine.values(),
@@ -117,13 +134,31 @@ def first_bad(
         last_good_step=first.step - 1,
         last_good_checkpoint=before[0].uid if before else None,
         first_bad_checkpoint=min(after, key=lambda n: n.checkpoint.step).uid if after else None,
-        spread=_spread(first, ordered),
+        spread=[*_beside(first, points), *_spread(first, ordered)],
         gaps=_gaps(segment, first.step, points, ranks),
     )
 
 
 def _place(c: schemas.Cell) -> tuple[int, int, bool]:
     return c.step, ORDER.get(c.signal, 9), c.abnormal != "non_finite"
+
+
+def _beside(first: schemas.Cell, points: Iterable[Point]) -> list[str]:
+    """What the other ranks show at that step, where there are enough to compare."""
+    values = {
+        p.rank: p.value
+        for p in points
+        if (p.segment, p.step, p.signal) == (first.segment, first.step, first.signal)
+    }
+    rule = RANKS.get(first.signal)
+    if rule is None or len(values) < rule.minimum:
+        return []
+    odd = sorted({r for f in odd_ranks(first.signal, values) for r in f.ranks})
+    if not odd:
+        said = f"no rank stands out from the other {len(values) - 1}"
+    else:
+        said = f"rank{'s' if len(odd) > 1 else ''} {_ranks(odd)} unlike the median of {len(values)} ranks"
+    return [f"step {first.step:,}: {said} ({rule.name})"]
 
 
 def _spread(first: schemas.Cell, ordered: Sequence[schemas.Cell]) -> list[str]:

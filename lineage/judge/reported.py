@@ -91,7 +91,9 @@ def same_restart(a: schemas.Reported, b: schemas.Reported) -> bool:
         return day_a == day_b and (
             None in (a.restart_from, b.restart_from) or a.restart_from == b.restart_from
         )
-    return a.restart_from is not None and a.restart_from == b.restart_from and abs(a.order - b.order) == 1
+    same_state = a.restart_from is not None and a.restart_from == b.restart_from
+    # From scratch, two entries next to each other are two runs as soon as one.
+    return same_state and a.restart_from != 0 and abs(a.order - b.order) == 1
 
 
 def _day(entry: schemas.Reported) -> str | None:
@@ -244,6 +246,12 @@ def _part(case: Case) -> Ruling | None:
     return Ruling("cannot_tell", "whole-not-shown", reason)
 
 
+def _bitwise(case: Case) -> Ruling | None:
+    return Ruling(
+        "no", "bitwise-only", f"{case.word.name}: {case.arrow}; only the bits of results depend on it"
+    )
+
+
 def _branch(case: Case) -> Ruling | None:
     reason = (
         f"{case.word.name}: another starting point; whether data or settings differ from there is not stated"
@@ -277,6 +285,7 @@ _BY_NATURE: dict[str, tuple[Rule, ...]] = {
     "hardware": (_hardware,),
     "part": (_part,),
     "branch": (_branch,),
+    "bitwise": (_bitwise,),
     "ambiguous": (_ambiguous,),
 }
 

@@ -55,7 +55,12 @@ class Report:
     """marked by a person, `cannot_tell` to the judge"""
     undecidable: list[Marked] = field(default_factory=list)
     """a person could not decide either"""
-    unmarked: int = 0
+
+    @property
+    def decided(self) -> int:
+        """How many entries a person could decide."""
+        s = self.scores[0]
+        return s.hits + s.false_alarms + s.misses + s.rightly_silent
 
 
 def mark_of(entry: schemas.Reported) -> tuple[bool, bool | None]:

@@ -12,39 +12,25 @@ from dataclasses import dataclass, field
 from .._rooms import schemas
 from .drift import REQUIRED, alters, requested_only
 from .graph import Graph, Stretch, build, latest
+from .lines import SHOW
 
 FIRST_SEGMENT_NEEDS = ("learning_rate", "optimizer", "model", "data_mix")
 """What must be watched in an unbroken segment for an in-run change not to go unseen."""
 
-SHOW = {
-    "learning_rate": "lineage.attach(run, optimizer=optimizer, scheduler=scheduler)",
-    "lr_schedule": "lineage.attach(run, scheduler=scheduler)",
-    "optimizer": "lineage.attach(run, optimizer=optimizer)",
-    "weight_decay": "lineage.attach(run, optimizer=optimizer)",
-    "global_batch": "with rec.step(step, batch):",
-    "data_mix": "lineage.attach(run, loader=loader)",
-    "data_order": "lineage.attach(run, loader=loader)",
-    "loader_position": "a loader with state_dict(), given to lineage.attach(run, loader=loader)",
-    "precision": "lineage.attach(run, model=model)",
-    "model": "lineage.attach(run, model=model)",
-    "weights": "rec.checkpoint(path, step=step) at each save",
-    "optimizer_state": "lineage.attach(run, optimizer=optimizer) and rec.checkpoint at each save",
-    "lr_scheduler": "lineage.attach(run, scheduler=scheduler)",
-    "rng": "rec.checkpoint(path, step=step) at each save",
-    "parent": "rec.resumed_from(path)",
-    "grad_clip": "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
-    "damage": "lineage verify",
-}
-
 
 @dataclass
-class _Tally:
+class Tally:
     """What was found for one claim."""
 
     links: list[schemas.ChainLink] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     aside: str = ""
     """what a reader of `holds` must know as well"""
+
+    @property
+    def status(self) -> schemas.Status:
+        """The worst of what was found; what is missing is not shown."""
+        return worst([*(k.effect for k in self.links), *(("not_shown",) if self.missing else ())])
 
 
 def verdict(
@@ -81,29 +67,16 @@ def _judge(
     damage: Sequence[str],
 ) -> schemas.Verdict:
     catalogue = schemas.catalogue()
-    tallies = {claim: _Tally() for claim in catalogue.claims}
-    confounded = False
-    if damage:
-        for tally in tallies.values():
-            tally.missing["damage"] = f"{len(damage)} damaged places in the ledger, the first: {damage[0]}"
+    tallies, confounded = collect(records, graph, path, bad, damage)
     if not path:
         for tally in tallies.values():
             tally.missing["parent"] = "no segment is on record"
-    for i, stretch in enumerate(path):
-        for r in _drifts(records, stretch):
-            confounded = confounded or r.payload.confounded
-            _add_drift(tallies, r.payload, r.segment, (r.id,))
-        _add_other_ranks(tallies, records, stretch)
-        _add_missing(tallies, records, graph, stretch, first=i == 0)
-        if stretch.segment in bad:
-            _add_bad(tallies, bad[stretch.segment], stretch)
-    _add_evaluations(tallies["evaluation"], records)
-    claims = [_claim(c, t, confounded, len(path)) for c, t in tallies.items()]
-    broken = [k.step for c in claims for k in c.chain if k.effect == "broken"]
+    add_evaluations(tallies["evaluation"], records)
+    claims = [claim_verdict(c, t, confounded, len(path)) for c, t in tallies.items()]
     return schemas.Verdict(
         subject=subject,
-        status=worst(c.status for c in claims),
-        since_step=min(broken, default=None),
+        status=overall({c.claim: c.status for c in claims}),
+        since_step=broken_since(claims),
         confounded=confounded,
         claims=claims,
         path=[s.segment for s in path],
@@ -111,11 +84,73 @@ def _judge(
     )
 
 
-def judge_drift(drift: schemas.Drift, segment: str) -> dict[str, schemas.ClaimVerdict]:
-    """Judge a drift by itself, claim by claim."""
-    tallies = {claim: _Tally() for claim in schemas.catalogue().claims}
+def collect(
+    records: Sequence[schemas.Record],
+    graph: Graph,
+    path: Sequence[Stretch],
+    bad: Mapping[str, schemas.FirstBad],
+    damage: Sequence[str] = (),
+    *,
+    own: bool = True,
+) -> tuple[dict[str, Tally], bool]:
+    """Collect for each claim what lies on a path: changes, and what is not shown. Also: is any boundary confounded?
+
+    `own` judges against the run's own first segment.
+    """
+    tallies = {claim: Tally() for claim in schemas.catalogue().claims}
+    confounded = False
+    if damage:
+        for tally in tallies.values():
+            tally.missing["damage"] = f"{len(damage)} damaged places in the ledger, the first: {damage[0]}"
+    by_segment: dict[str, list[schemas.Record]] = {}
+    for r in records:
+        by_segment.setdefault(r.segment, []).append(r)
+    for stretch in path:
+        mine = by_segment.get(stretch.segment, [])
+        if stretch.segment not in graph.segments or stretch.segment in graph.unheld:
+            for tally in tallies.values():
+                tally.missing.setdefault("ledger", _gap(graph, stretch))
+            continue
+        for r in _drifts(mine, stretch):
+            confounded = confounded or r.payload.confounded
+            _add_drift(tallies, r.payload, r.segment, (r.id,))
+        if not stretch.cut:
+            _add_other_ranks(tallies, mine, stretch)
+        _add_missing(
+            tallies, mine, graph, stretch, first=not stretch.cut and graph.root(stretch.segment), own=own
+        )
+        if stretch.segment in bad:
+            _add_bad(tallies, bad[stretch.segment], stretch)
+    return tallies, confounded
+
+
+def _gap(graph: Graph, stretch: Stretch) -> str:
+    end = "" if stretch.upto is None else f" to step {stretch.upto:,}"
+    run = f" of run {graph.runs[stretch.segment]}" if stretch.segment in graph.runs else ""
+    return f"what happened from step {stretch.after:,}{end}{run} stands in a ledger that is not at hand"
+
+
+def tallies_of(drift: schemas.Drift, segment: str) -> dict[str, Tally]:
+    """What a drift by itself does to each claim."""
+    tallies = {claim: Tally() for claim in schemas.catalogue().claims}
     _add_drift(tallies, drift, segment, ())
-    return {c: _claim(c, t, drift.confounded) for c, t in tallies.items()}
+    return tallies
+
+
+def overall(statuses: Mapping[str, schemas.Status]) -> schemas.Status:
+    """The status of a whole verdict: the worst of the claims that flag a run.
+
+    Bits and speed are no conclusion about results: a swapped node must not flag a run, or people mute the flag.
+    """
+    flagging = schemas.catalogue().flagging
+    return worst(status for claim, status in statuses.items() if claim in flagging)
+
+
+def broken_since(claims: Sequence[schemas.ClaimVerdict]) -> int | None:
+    """The first step from which a claim that flags a run is broken."""
+    flagging = schemas.catalogue().flagging
+    steps = [k.step for c in claims if c.claim in flagging for k in c.chain if k.effect == "broken"]
+    return min(steps, default=None)
 
 
 def worst(statuses: Iterable[schemas.Status]) -> schemas.Status:
@@ -124,18 +159,21 @@ def worst(statuses: Iterable[schemas.Status]) -> schemas.Status:
 
 
 def _drifts(records: Sequence[schemas.Record], stretch: Stretch) -> list[schemas.Record]:
-    """Drift records of a segment that lie on the stretch, one per boundary (the newest)."""
+    """Drift records of a segment that lie on the stretch: of a resume the newest, of those in the run each."""
     found: dict[tuple[str, int], schemas.Record] = {}
     for r in records:
         if r.kind != "drift" or r.segment != stretch.segment:
             continue
+        if stretch.cut and r.payload.from_step <= stretch.after:
+            continue
         if stretch.upto is None or r.payload.from_step <= stretch.upto:
-            found[(r.payload.moment, r.payload.from_step)] = r
+            boundary = r.id if r.payload.moment == "in_run" else r.payload.moment
+            found[(boundary, r.payload.from_step)] = r
     return sorted(found.values(), key=lambda r: r.payload.from_step)
 
 
 def _add_drift(
-    tallies: Mapping[str, _Tally], drift: schemas.Drift, segment: str, records: Sequence[str]
+    tallies: Mapping[str, Tally], drift: schemas.Drift, segment: str, records: Sequence[str]
 ) -> None:
     catalogue = schemas.catalogue()
     for change in drift.changes:
@@ -152,9 +190,7 @@ def _add_drift(
 
 
 def _effect(concept: schemas.Concept, change: schemas.Change, claim: str) -> schemas.Status:
-    effect = concept.effect(claim)
-    if change.cls == "O" and concept.cls != "O":
-        return "holds"
+    effect = concept.effect(claim, change.cls)
     if effect == "broken" and requested_only(change):
         return "caveat"  # asked for, but the live value stayed
     return effect
@@ -183,7 +219,7 @@ def _link(
     )
 
 
-def _miss(tallies: Mapping[str, _Tally], concept_id: str, why: str) -> None:
+def _miss(tallies: Mapping[str, Tally], concept_id: str, why: str) -> None:
     """A concept that is not shown leaves every claim open that a change of it would break."""
     concept = schemas.catalogue().concept(concept_id)
     for claim, tally in tallies.items():
@@ -192,12 +228,13 @@ def _miss(tallies: Mapping[str, _Tally], concept_id: str, why: str) -> None:
 
 
 def _add_missing(
-    tallies: Mapping[str, _Tally],
+    tallies: Mapping[str, Tally],
     records: Sequence[schemas.Record],
     graph: Graph,
     stretch: Stretch,
     *,
     first: bool,
+    own: bool,
 ) -> None:
     info = graph.segments[stretch.segment]
     _add_absent_ranks(tallies, records, info, stretch)
@@ -208,10 +245,10 @@ def _add_missing(
             why = "training continued from a state whose checkpoint was not named"
         for tally in tallies.values():
             tally.missing.setdefault("parent", why)
-    if first and info.start == "fresh" and next(iter(graph.segments)) != stretch.segment:
+    if first and own and info.start == "fresh" and graph.number(stretch.segment) > 1:
         for tally in tallies.values():
             tally.missing.setdefault("parent", "the segment starts anew, apart from this run's first segment")
-    if not first and not _drifts(records, Stretch(stretch.segment, stretch.after, None)):
+    if not first and not stretch.cut and not _drifts(records, Stretch(stretch.segment, stretch.after, None)):
         for tally in tallies.values():
             tally.missing.setdefault(
                 "drift", f"segment {graph.number(stretch.segment)} ended before its first step was compared"
@@ -219,9 +256,7 @@ def _add_missing(
     _add_unwatched(tallies, records, stretch)
 
 
-def _add_unwatched(
-    tallies: Mapping[str, _Tally], records: Sequence[schemas.Record], stretch: Stretch
-) -> None:
+def _add_unwatched(tallies: Mapping[str, Tally], records: Sequence[schemas.Record], stretch: Stretch) -> None:
     """What a segment did not record at all: a change of it would go unseen."""
     if latest(records, "environment", stretch.segment) is None:
         for concept in ("software", "hardware"):
@@ -237,7 +272,7 @@ def _add_unwatched(
 
 
 def _add_other_ranks(
-    tallies: Mapping[str, _Tally], records: Sequence[schemas.Record], stretch: Stretch
+    tallies: Mapping[str, Tally], records: Sequence[schemas.Record], stretch: Stretch
 ) -> None:
     """What other ranks than the judging one did not restore: each rank records its own."""
     found = [r for r in records if r.kind == "restore" and r.segment == stretch.segment]
@@ -267,7 +302,7 @@ def _add_other_ranks(
                         )
 
 
-def _add_evaluations(tally: _Tally, records: Sequence[schemas.Record]) -> None:
+def add_evaluations(tally: Tally, records: Sequence[schemas.Record]) -> None:
     """Evaluations of one evaluator can be compared only where its version and its data are the same."""
     found = [r for r in records if r.kind == "evaluation"]
     tally.aside = "" if found else ", as far as training goes: no evaluation is on record"
@@ -289,7 +324,7 @@ def _add_evaluations(tally: _Tally, records: Sequence[schemas.Record]) -> None:
 
 
 def _add_absent_ranks(
-    tallies: Mapping[str, _Tally],
+    tallies: Mapping[str, Tally],
     records: Sequence[schemas.Record],
     info: schemas.Segment,
     stretch: Stretch,
@@ -303,9 +338,11 @@ def _add_absent_ranks(
             _miss(tallies, concept, why)
 
 
-def _add_bad(tallies: Mapping[str, _Tally], bad: schemas.FirstBad, stretch: Stretch) -> None:
+def _add_bad(tallies: Mapping[str, Tally], bad: schemas.FirstBad, stretch: Stretch) -> None:
     cell = bad.cell
     if cell is None or (stretch.upto is not None and cell.step > stretch.upto):
+        return
+    if stretch.cut and cell.step <= stretch.after:
         return
     effect: schemas.Status = "broken" if cell.abnormal == "non_finite" else "caveat"
     code = {"loss": ("LIN-A001", "LIN-A003")}.get(cell.signal, ("LIN-A002", "LIN-A004"))[effect == "caveat"]
@@ -321,16 +358,16 @@ def _add_bad(tallies: Mapping[str, _Tally], bad: schemas.FirstBad, stretch: Stre
         tallies[claim].links.append(link)
 
 
-def _claim(claim: str, tally: _Tally, confounded: bool, stretches: int = 2) -> schemas.ClaimVerdict:
-    status = worst([k.effect for k in tally.links] + (["not_shown"] if tally.missing else []))
+def claim_verdict(claim: str, tally: Tally, confounded: bool, stretches: int = 2) -> schemas.ClaimVerdict:
+    status = tally.status
     deciding = [k for k in tally.links if k.effect == status]
     show = None
     if status in ("broken", "caveat"):
-        reason = _because(deciding)
+        reason = because(deciding, claim)
         if confounded and claim == "ablation" and status == "broken":
             reason += "; several changes came at one restart, so no effect can be traced to one of them"
     elif status == "not_shown":
-        reason = "not shown: " + "; ".join(f"{_title(k)} ({v})" for k, v in list(tally.missing.items())[:3])
+        reason = "not shown: " + "; ".join(f"{title(k)} ({v})" for k, v in list(tally.missing.items())[:3])
         if len(tally.missing) > 3:
             reason += f"; and {len(tally.missing) - 3} more"
         show = next((SHOW[k] for k in tally.missing if k in SHOW), None)
@@ -343,7 +380,7 @@ def _claim(claim: str, tally: _Tally, confounded: bool, stretches: int = 2) -> s
     return schemas.ClaimVerdict(claim=claim, status=status, reason=reason, chain=tally.links, show=show)
 
 
-def _because(links: Sequence[schemas.ChainLink]) -> str:
+def because(links: Sequence[schemas.ChainLink], claim: str) -> str:
     """The deciding changes by step, and, for a single one, what it does."""
     by_step: dict[int, list[str]] = {}
     for k in links:
@@ -353,11 +390,12 @@ def _because(links: Sequence[schemas.ChainLink]) -> str:
     parts = [f"at step {step:,}: {'; '.join(texts[:6])}" for step, texts in sorted(by_step.items())]
     text = "; ".join(parts[:4]) + (f"; and at {len(parts) - 4} further steps" if len(parts) > 4 else "")
     if len({k.concept for k in links}) == 1 and links[0].code[4] in "CD":
-        text += f" ({schemas.catalogue().concept(links[0].concept).reason})"
+        text += f" ({schemas.catalogue().concept(links[0].concept).why_so(claim, links[0].effect)})"
     return text
 
 
-def _title(concept_id: str) -> str:
+def title(concept_id: str) -> str:
+    """A concept in words; what the catalogue does not know by its own name."""
     concept = schemas.catalogue().concept(concept_id)
     return concept.title if concept.id != "unclassified" else concept_id
 

@@ -20,7 +20,7 @@ FREE_TEXT: Mapping[str, Sequence[str]] = {
     "mitigation": ("who", "why", "hypothesis", "smallest_justified"),
     "segment_end": ("error",),
     "degraded": ("error",),
-    "incident": ("title",),
+    "incident": ("title", "owner", "note"),
     "run": ("name",),
     "config": ("argv",),
     "environment": ("variables",),

@@ -5,7 +5,10 @@
   series/<segment uid>/<writer>.<table>.arrows|.parquet     per-step values of one writer
   blobs/sha256/ab/<hex>                                     content-addressed: diffs and other big texts
   evidence/<name>-<digest>/                                 write-once copies
-  delivered.json                                            which records each tracker has shown
+  chunks/<segment uid>/<writer>/<first>-<last>.jsonl        what trackers have of the journal, without free text
+  captured/<segment uid>/                                   batches of steps with an alarm
+  delivered/<tracker>-<hex>.txt                             which records and files one page has shown
+  report/, report/tracker/                                  the report, and what of it a tracker may show
   view/                                                     the local store's page
 """
 

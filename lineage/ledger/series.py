@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from . import columns as columns_
 from . import layout
 
 PROBES = pa.schema(
@@ -45,7 +46,25 @@ BATCHES = pa.schema(
 )
 """One row per step and micro-batch: the batch fingerprint of this rank."""
 
-TABLES = {"probes": PROBES, "batches": BATCHES}
+METRICS = pa.schema(
+    [
+        ("segment", pa.string()),
+        ("rank", pa.int32()),
+        ("step", pa.int64()),
+        ("tracker", pa.string()),
+        ("key", pa.string()),
+        ("value", pa.float64()),
+        ("n_nan", pa.int32()),
+        ("n_posinf", pa.int32()),
+        ("n_neginf", pa.int32()),
+        ("axis", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""One row per number that the training code logged to a tracker, as the observer saw it; `axis` tells what the
+step was read from."""
+
+TABLES = {"probes": PROBES, "batches": BATCHES, "metrics": METRICS}
 
 
 class SeriesWriter:
@@ -64,7 +83,7 @@ class SeriesWriter:
         """
         if not rows:
             return
-        message = pa.RecordBatch.from_pylist(list(rows), schema=self._schema).serialize().to_pybytes()
+        message = columns_.batch(rows, self._schema).serialize().to_pybytes()
         if self._fd is None:
             layout.make_folder(self.path.parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from .._rooms import schemas
 from . import layout
 
@@ -43,7 +45,7 @@ def read(checkpoint: Path, rank: int = 0) -> schemas.Sidecar | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as e:
-        raise SidecarError(f"{path} cannot be read: {e}") from None
+        raise SidecarError(f"{path} cannot be read: {e.strerror}") from None
     except ValueError as e:
         raise SidecarError(f"{path} is not JSON ({e}); the checkpoint itself is untouched") from None
     schema = data.get("schema", "") if isinstance(data, dict) else ""
@@ -55,7 +57,15 @@ def read(checkpoint: Path, rank: int = 0) -> schemas.Sidecar | None:
     try:
         return _read(data)
     except ValueError as e:
-        raise SidecarError(f"{path} does not fit its schema: {e}") from None
+        raise SidecarError(f"{path} does not fit its schema: {_misfit(e)}") from None
+
+
+def _misfit(error: ValueError) -> str:
+    """Where the first misfit stands and of what kind it is. What stands there instead is not quoted."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False, include_context=False, include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['type']}"
+    return type(error).__name__
 
 
 def _read(data: object) -> schemas.Sidecar:

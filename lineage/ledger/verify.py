@@ -58,6 +58,7 @@ def verify(ledger: Path, anchors: Sequence[str] = ()) -> Verification:
     out.records = len(records)
     out.damage += _heads(records, known)
     out.damage += _anchors(records, anchors)
+    out.damage += _own_anchors(records)
     out.damage += _blobs(ledger, records)
     out.damage += _series(ledger)
     out.damage += _evidence(ledger, records)
@@ -121,6 +122,21 @@ def _anchors(records: Iterable[schemas.Record], anchors: Sequence[str]) -> list[
         )
         for a in anchors
         if a not in roots
+    ]
+
+
+def _own_anchors(records: Sequence[schemas.Record]) -> list[scan.Damage]:
+    """A root that the ledger itself says was anchored must be that of a seal here, unless the seal is elsewhere."""
+    roots, moved = {r.payload.root for r in records if r.kind == "seal"}, _moved(records)
+    return [
+        scan.Damage(
+            "LIN-J009",
+            r.file,
+            r.line,
+            f"the seal with the root {r.payload.root}, anchored in {r.payload.tracker}: {r.payload.place}, is gone",
+        )
+        for r in records
+        if r.kind == "anchor" and r.payload.root not in roots and r.file not in moved
     ]
 
 

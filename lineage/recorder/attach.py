@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from .._rooms import schemas, trackers
 from ..capture.watched import Watched
-from . import boundary
+from . import boundary, extension
 from .contain import describe, log
-from .identity import World, world
+from .identity import TakenOver, world
+from .off import Off
 from .recorder import Recorder
 from .settings import Settings, resolve
 
@@ -54,14 +55,19 @@ def attach(
         dir: folder of all ledgers, `./lineage-runs` by default, fixed as an absolute path here.
         on_alarm: called with the alarm, or "request_stop", which sets `rec.should_stop`.
         step_base: 0 where the loop counts its first update as 0.
-        share: what may go to the tracker beyond the default.
+        share: `["text"]` sends to the tracker, beyond the default, what persons and exceptions said, the command
+            line and environment variables. `lineage.toml` beside training code cannot set it.
         settings: any other setting by name, see `lineage doctor`.
 
     Returns the recorder. It never raises: when something fails it says so once, and records less.
     """
+    recorder: Recorder
     try:
         given = {"run_id": run_id, "dir": dir, "step_base": step_base, "share": share, **settings}
         resolved = _resolve(given)
+        for problem in [*resolved.problems, *extension.install(resolved)]:
+            log.warning("lineage: %s", problem)
+        schemas.catalogue()  # read here, so that no step waits for it
         recorder = _attach(
             resolved,
             run,
@@ -73,10 +79,17 @@ def attach(
             on_alarm=on_alarm,
         )
     except Exception as e:
-        log.warning("lineage: attaching failed (%s); nothing is recorded. Training goes on.", describe(e))
-        recorder = Recorder(Settings(resolve().values), World(0, 1, 0), Watched())
-        recorder.live = False
+        log.warning("lineage: attaching failed (%s); nothing is recorded. Training goes on.", _said(e))
+        recorder = Off()
     return recorder
+
+
+def _said(error: Exception) -> str:
+    """An exception in words, whatever part of the layer failed: without its message where masking fails too."""
+    try:
+        return describe(error)
+    except Exception:
+        return type(error).__name__
 
 
 def _resolve(given: dict[str, Any]) -> Settings:
@@ -115,16 +128,30 @@ def _attach(
     if not settings.enabled:
         recorder.live = False
         return recorder
-    recorder.steps.hook()
+    recorder.taken_over = _from_observer(run, recorder)
+    parts: list[tuple[Callable[[], Any], str]] = [(recorder.steps.hook, "some live values are not recorded")]
     if me.rank == 0:
-        _capture_config(recorder, config, tracker)
-        _capture_background(recorder)
+        parts += [
+            (lambda: _capture_config(recorder, config, tracker), "the requested config is not recorded"),
+            (lambda: _capture_background(recorder), "code and environment are not recorded"),
+        ]
     if parent is not None:
-        recorder.steps.read_loaded()
+        parts += [(recorder.steps.read_loaded, "loader and random-number state after the load are not shown")]
     if parent is not None or settings.run_id is not None:
-        recorder.begin()
-    atexit.register(recorder.close)
+        parts += [(recorder.begin, "the ledger is opened later")]
+    parts += [(lambda: atexit.register(recorder.close), "the end is recorded only by rec.close()")]
+    for part, consequence in parts:
+        try:
+            part()
+        except Exception as e:
+            recorder.trouble("attach", e, consequence)
     return recorder
+
+
+def _from_observer(run: Any, recorder: Recorder) -> TakenOver | None:
+    """Where this process is under observation: take the run over, so that nothing is recorded twice."""
+    observer = sys.modules.get(f"{(__package__ or '').rpartition('.')[0]}.observe")
+    return observer.hand_over(run, recorder) if observer is not None else None
 
 
 def _tracker(run: Any) -> trackers.Tracker | None:

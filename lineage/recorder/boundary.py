@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from .._rooms import schemas
+from ..capture import edits
 from ..judge import batches, firstbad, graph, validity
 from ..judge import drift as drift_
 from ..judge import regime as regime_
 from ..ledger import series, sidecars
 from ..ledger.reader import Ledger
+from . import edited, mitigations
 from .contain import log
 
 
@@ -42,12 +44,7 @@ class Parent:
         node = max(known, key=lambda n: n.uid)
         self.checkpoint, self.run = node.checkpoint, records[0].run
         self.own_rank = None if rank == 0 else _without_rank_parts(node.checkpoint)
-        saved = next(r.at for r in records if r.id == node.record)
-        then = [r for r in records if r.at <= saved]
-        kinds = ("config", "effective", "code", "environment")
-        held = {k: graph.latest(then, k, node.segment) for k in kinds}
-        sides: dict[str, Any] = {k: r.payload if r else None for k, r in held.items()}
-        self.told = drift_.Side(**sides, lr_ahead=dict(node.checkpoint.lr_ahead))
+        self.told = side_at(records, node)
 
     def live(self) -> list[schemas.ComponentDigest]:
         """The digests at the save, those of this rank where components are the rank's own."""
@@ -64,6 +61,15 @@ class Parent:
         if s is None:
             return self.told or drift_.Side()
         return drift_.Side(s.config, s.effective, s.code, s.environment, dict(s.checkpoint.lr_ahead))
+
+
+def side_at(records: Sequence[schemas.Record], node: graph.Node) -> drift_.Side:
+    """The conditions under which a checkpoint was saved, as its ledger tells them."""
+    saved = next(r.at for r in records if r.id == node.record)
+    then = [r for r in records if r.at <= saved]
+    held = {k: graph.latest(then, k, node.segment) for k in ("config", "effective", "code", "environment")}
+    sides: dict[str, Any] = {k: r.payload if r else None for k, r in held.items()}
+    return drift_.Side(**sides, lr_ahead=dict(node.checkpoint.lr_ahead))
 
 
 def read_parent(path: str | Path, rank: int) -> Parent:
@@ -141,6 +147,7 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
     previous = None
     drift = None
     ledger = Ledger(writer.ledger)
+    declared = mitigations.meant(declared, now.held())
     if parent is not None and parent.checkpoint is not None:
         previous = _regime_at(ledger, parent.checkpoint)
         extra, proven = _batch_evidence(ledger, writer, parent, now)
@@ -163,9 +170,12 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
         _say(drift)
         _rolled_back(writer, ledger, parent.checkpoint)
         _config_changed(writer, drift)
-        effects(writer, declared, drift, now.held(), now.first_step, [record.id])
-    elif now.off_schedule:
-        off_schedule(writer, *now.off_schedule, now.first_step)
+        mitigations.carry_on(writer, parent.checkpoint, now.held(), now.first_step)
+        mitigations.judge(writer, declared, drift, now.held(), now.first_step, [record.id])
+    else:
+        mitigations.judge(writer, declared, None, now.held(), now.first_step)
+        if now.off_schedule:
+            off_schedule(writer, *now.off_schedule, now.first_step)
     held = now.held()
     if held is not None:
         opened = regime_.regime(held, now.first_step, previous, drift, carry_on=True)
@@ -180,24 +190,29 @@ def judge_in_run(
     after: schemas.Effective,
     step: int,
     declared: Sequence[drift_.Declared],
+    found_edits: Sequence[edits.Found] = (),
 ) -> None:
-    """A live value changed between two steps of one segment. Runs on the worker thread of rank 0."""
+    """Live values or objects changed between two steps of one segment. Runs on the worker thread of rank 0."""
+    declared = mitigations.meant(declared, after)
+    told = edited.told(found_edits, declared)
     found = drift_.drift(
         drift_.Side(effective=before),
         drift_.Side(effective=after),
         from_step=step,
         declared=declared,
         moment="in_run",
+        extra=told.changes,
     )
     changes = [c for c in found.changes if not drift_.requested_only(c)]
-    if not changes:
+    if not changes and not told.unclassified:
         return
-    found = found.model_copy(update={"not_shown": {}, "changes": changes})
+    found = found.model_copy(
+        update={"not_shown": told.not_shown, "changes": changes, "unclassified": told.unclassified}
+    )
     record = writer.write(found, step=step)
     _say(found)
-    effective = schemas.Effective(moment="in_run", values=after.values)
     relevant = [d for d in declared if any(c.concept == d.mitigation.concept for c in changes)]
-    effects(writer, relevant, found, effective, step, [record.id])
+    mitigations.judge(writer, relevant, found, after, step, [record.id])
     ledger = Ledger(writer.ledger)
     regimes = [r.payload for r in ledger.of("regime", writer.ids.segment)]
     opened = regime_.regime(after, step, regimes[-1] if regimes else None, found)
@@ -310,32 +325,6 @@ def _say(drift: schemas.Drift) -> None:
             drift.from_step,
             "; ".join(c.text for c in altering[:6]),
             ". Several changes at one restart: confounded." if drift.confounded else "",
-        )
-
-
-def effects(
-    writer: Any,
-    declared: Sequence[drift_.Declared],
-    drift: schemas.Drift | None,
-    held: schemas.Effective | None,
-    step: int,
-    records: Sequence[str] = (),
-) -> None:
-    """Write for each declared mitigation whether the live values bear it out."""
-    for d in declared:
-        changes = drift.changes if drift else []
-        in_effect, text, value = drift_.effect(d.mitigation, changes, drift_.Side(effective=held))
-        writer.write(
-            schemas.MitigationEffect(
-                mitigation=d.mitigation.uid,
-                in_effect=in_effect,
-                from_step=step if in_effect == "yes" else None,
-                effective=value,
-                text=text,
-                evidence=list(records),
-            ),
-            step=step,
-            caused_by=[d.record],
         )
 
 

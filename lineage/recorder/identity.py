@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from uuid6 import uuid7
 
@@ -66,14 +66,27 @@ def place(run: str, local_rank: int) -> schemas.Place:
     )
 
 
+Source: TypeAlias = Literal["argument", "environment", "sidecar", "tracker", "loaded", "new"]
+"""What said which run this is: see `schemas.Run`."""
+
+
 @dataclass(frozen=True)
 class Ids:
     """The shared ids and how they were agreed on."""
 
     run: str
     segment: str
-    source: Literal["argument", "environment", "sidecar", "new"]
+    source: Source
     identity: Literal["store", "launcher", "provisional"]
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """What the observer had begun before `lineage.attach` took over: the same run and segment go on."""
+
+    ids: Ids
+    segment: str | None
+    """the record of the segment, which the recorder's own supersedes"""
 
 
 _NO_TIME = "00000000-0000-7000-8000-000000000000"
@@ -83,7 +96,7 @@ _attached = 0
 """How often this process attached: each time is a segment of its own."""
 
 
-def agree(run: str | None, source: Literal["argument", "environment", "sidecar", "new"], me: World) -> Ids:
+def agree(run: str | None, source: Source, me: World) -> Ids:
     """Agree with the other ranks on run and segment ids, without waiting for any of them.
 
     The first rank that comes puts its proposal in the store, atomically; all others find it there. Where
@@ -93,10 +106,10 @@ def agree(run: str | None, source: Literal["argument", "environment", "sidecar",
     _attached += 1
     own = str(uuid7())
     if me.world_size <= 1:
-        return Ids(run or _new_run(), own, source, "provisional")
+        return Ids(run or new_run(), own, source, "provisional")
     if me.store is not None:
         try:
-            found = me.store.compare_set(f"lineage/segment/{_attached}", "", f"{own} {run or _new_run()}")
+            found = me.store.compare_set(f"lineage/segment/{_attached}", "", f"{own} {run or new_run()}")
             segment, _, name = found.decode().partition(" ")
             return Ids(run or name, segment, source, "store")
         except Exception as e:
@@ -105,7 +118,7 @@ def agree(run: str | None, source: Literal["argument", "environment", "sidecar",
     if launcher:
         sha = hashlib.sha256(f"{launcher}/{_attached}".encode()).digest()
         return Ids(run or f"run-{sha.hex()[:12]}", _shaped(sha, _NO_TIME), source, "launcher")
-    return Ids(run or _new_run(), own, source, "provisional")
+    return Ids(run or new_run(), own, source, "provisional")
 
 
 def _shaped(sha: bytes, time_from: str) -> str:
@@ -123,7 +136,8 @@ def _launcher_identity() -> str | None:
     return None
 
 
-def _new_run() -> str:
+def new_run() -> str:
+    """A run id that nobody else has."""
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + uuid.uuid4().hex[:6]
 
 

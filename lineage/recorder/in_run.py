@@ -1,12 +1,17 @@
-"""Drift while the run goes on: plain values that no schedule moves, compared after each update."""
+"""Drift while the run goes on: plain values that no schedule moves, and edits of the live objects."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..capture import effective
-from . import boundary
+from .._rooms import schemas
+from ..capture import edits, effective, state
+from ..capture.position import Position
+from ..capture.watched import Watched
+from . import boundary, edited
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -30,13 +35,81 @@ class InRun:
         self._moves: dict[str, int] = {}
         self._last: dict[str, Any] = {}
         self._off = 0
+        self._parameters = edits.Parameters(rec.watched)
+        self._weights = edits.Weights(rec.watched, self._parameters)
+        self._blind = False
+        self._state = edits.State(rec.watched)
+        self._position = Position(None)
+        self._edits: list[tuple[int, edits.Found]] = []
+        self._often: Counter[str] = Counter()
 
     def begin(self) -> None:
         """Take the values before the first update as the known ones."""
         self._known = self._last = self._facts()
+        self.new_loader()
 
-    def look(self, w: Writer, step: int) -> None:
+    def new_loader(self) -> None:
+        """Follow the counter of the loader that is given now."""
+        self._guarded(lambda: setattr(self, "_position", Position(self._rec.watched.loader)))
+
+    def new_optimizer(self, old: Any, new: Any) -> None:
+        """Another optimizer object is given while the run goes on: compare its state with the first one's."""
+        if old is None or new is old or not self._known:
+            return
+        step = self._rec.steps.done + 1
+        self._state = edits.State(self._rec.watched)
+        sides = [self._digests(o) for o in (old, new)] if self._rec.settings.digests else []
+        if not sides:
+            text = f"another optimizer object was given before step {step:,}; whether with the same state is not shown"
+            found = edits.Found("optimizer_state", text, certain=False, unseen=("optimizer_state",))
+        elif sides[0] == sides[1]:
+            return
+        else:
+            text = f"another optimizer object was given before step {step:,}, whose state is not that of the first one"
+            found = edits.Found("optimizer_state", text, before="the first one's", after="another")
+        self._edits.append((step, found))
+
+    def _digests(self, optimizer: Any) -> list[str | None]:
+        held = state.capture(
+            Watched(self._rec.watched.model, optimizer), only=("optimizer_state", "optimizer_step")
+        )
+        return [c.digest for c in held]
+
+    def before(self, step: int) -> None:
+        """Before an update: what was done to the objects since the last one."""
+        self._guarded(lambda: self._note(step, self._state.before_block(step)))
+        self._guarded(lambda: self._weights.before_block(step))
+
+    def _edited(self, step: int, batches: int) -> None:
+        """After an update: what was done to the objects, and where their counters stand now."""
+        self._guarded(lambda: self._note(step, [self._position.after_block(step, max(batches, 1))]))
+        self._guarded(lambda: self._note(step, self._state.after_block(step)))
+        self._guarded(lambda: self._note(step, self._weights.found()))
+        self._guarded(self._weights.after_block)
+        if self._weights.blind and not self._blind:
+            self._blind = True
+            self._rec.gaps.append(
+                "the weights are updated between the step blocks, so an edit of them would not be seen"
+            )
+
+    def _note(self, step: int, found: Iterable[edits.Found | None]) -> None:
+        for f in found:
+            if f is None:
+                continue
+            if self._often[f.concept] < PATIENCE:
+                self._edits.append((f.step or step, f))
+            self._often[f.concept] += 1
+
+    def _guarded(self, look: Callable[[], object]) -> None:
+        """One kind of look may fail on an object of an unknown make; the others go on."""
+        try:
+            look()
+        except Exception as e:
+            self._rec.trouble("edits", e, "some edits of live objects between saves are not seen")
+
+    def look(self, w: Writer, step: int, batches: int) -> None:
         """Compare the values after an update."""
+        self._edited(step, batches)
         facts = self._facts()
         moved = {k for k in facts if facts[k] != self._last.get(k)}
         self._last = facts
@@ -48,7 +121,7 @@ class InRun:
                 settled = True
             else:
                 self._moves.pop(name, None)
-        if settled:
+        if settled or any(s < step for s, _ in self._edits):
             self._tell(w, facts)
 
     def rate(self, step: int) -> None:
@@ -86,31 +159,49 @@ class InRun:
             )
 
     def _tell(self, w: Writer, facts: dict[str, Any]) -> None:
-        since = min(s for n, s in self._waiting.items() if self._moves.get(n, 0) < PATIENCE)
-        self._waiting = {n: s for n, s in self._waiting.items() if self._moves.get(n, 0) >= PATIENCE}
-        self._known = dict(facts)
+        told = [n for n in self._waiting if self._moves.get(n, 0) < PATIENCE]
+        since = min([*(self._waiting[n] for n in told), *(s for s, _ in self._edits)])
+        self._waiting = {n: s for n, s in self._waiting.items() if n not in told}
+        self._known |= facts
+        found, self._edits = [f for _, f in self._edits], []
         before = self._rec.now.effective
         after = effective.capture(self._rec.watched, self._rec.seen, "in_run", since)
         w.write(after)
         if before is not None and w.world.rank == 0:
             declared = list(self._rec._declared)
-            w.tasks.put(lambda: boundary.judge_in_run(w, before, after, since, declared))
+            w.tasks.put(lambda: boundary.judge_in_run(w, before, after, since, declared, found))
+        elif positions := [f for f in found if f.concept in ("batch_skip", "loader_position")]:
+            w.tasks.put(lambda: edited.of_rank(w, positions, since))
         self._rec.now.effective = after
 
     def close(self, w: Writer) -> None:
         """A change at the very last update has nothing more to stand for: tell it."""
-        if any(self._moves.get(n, 0) < PATIENCE for n in self._waiting):
+        self._guarded(lambda: self._note(self._rec.steps.done, self._weights.found()))
+        if self._edits or any(self._moves.get(n, 0) < PATIENCE for n in self._waiting):
             self._tell(w, self._facts())
+        for concept, count in self._often.items():
+            if count > PATIENCE:
+                title = schemas.catalogue().concept(concept).title
+                self._rec.gaps.append(
+                    f"{title}: edited beside the updates {count} times, of which the first {PATIENCE} are on record; "
+                    "what belongs to each update is best done inside the step block"
+                )
 
     def _facts(self) -> dict[str, Any]:
         """Name -> value, cheap enough for every update."""
         watched, seen = self._rec.watched, self._rec.seen
         out: dict[str, Any] = {
             "clip threshold": seen.clip_threshold,
+            "clip value": seen.clip_value,
             "batch size": seen.samples_per_micro,
             "micro-batches": seen.micro_batches,
         }
+        if watched.model is not None:
+            out["frozen parameters"] = self._parameters.frozen()
         if watched.optimizer is not None:
+            groups = [g["params"] for g in watched.optimizer.param_groups]
+            out["optimizer"] = type(watched.optimizer).__qualname__
+            out["parameter groups"] = tuple((len(g), id(g[0]) if g else 0) for g in groups)
             for i, group in enumerate(effective.hyperparameters(watched.optimizer, watched.scheduler)):
                 out |= {f"group {i} {k}": v for k, v in group}
         if watched.scheduler is None and watched.optimizer is not None:

@@ -13,7 +13,7 @@ from ..capture.watched import LINES
 from ..judge import firstbad
 from ..judge.detectors import Finding
 from ..ledger import layout, scan
-from . import boundary, captured, streams
+from . import boundary, captured, mitigations, streams
 from .contain import describe, log
 from .writer import Writer
 
@@ -22,25 +22,30 @@ if TYPE_CHECKING:
 
 
 def raise_alarm(
-    rec: Recorder, w: Writer, signal: str, phase: str, finding: Finding | None, values: streams.Values
+    rec: Recorder, w: Writer, signal: str, phase: str, finding: Finding, values: streams.Values
 ) -> None:
     """Record an alarm's onset, change or end, and tell whoever asked."""
-    if signal != "loss" and finding and finding.abnormal == "non_finite" and _searching_scale(rec):
+    if signal != "loss" and finding.abnormal == "non_finite" and _searching_scale(rec):
         return  # a loss-scale search makes infinities on purpose
     tensors = values.tensors if signal == "grad_norm_local" else []
-    if finding is None:
+    if phase == "end" and finding.abnormal != "new_level":
         text = f"{signal} is in its range again"
+    elif finding.abnormal == "slow_rise":
+        text = firstbad.words(signal, finding.abnormal, finding.value, finding.baseline)
+        text += f", beginning about {finding.since} steps before"
     else:
         text = firstbad.words(signal, finding.abnormal, finding.value, finding.baseline, tensors)
     alarm = streams.alarm(signal, phase, finding, values, text)
     w.write(alarm, step=values.step)
     if phase != "onset":
         return
-    batches = rec.recent.of(values.step)
-    w.tasks.put(lambda: _keep_batch(w, values.step, batches))
+    slow = alarm.abnormal == "slow_rise"
+    if not slow:  # no batch is to blame for a slow rise
+        batches = rec.recent.of(values.step)
+        w.tasks.put(lambda: _keep_batch(w, values.step, batches))
     log.warning("lineage: rank %d, step %d: %s (%s)", w.world.rank, values.step, text, alarm.code)
     if rec._on_alarm == "request_stop":
-        rec.should_stop = True
+        rec.should_stop = rec.should_stop or not slow  # a healthy norm may rise too
     elif callable(rec._on_alarm):
         try:
             rec._on_alarm(alarm)
@@ -69,7 +74,7 @@ def follow(rec: Recorder, w: Writer) -> None:
 class Follower:
     """Reads what other ranks have written since the last look. One folder, no collective, no lock."""
 
-    KINDS = ("alarm", "degraded", "restore")
+    KINDS = ("alarm", "degraded", "restore", "incident")
 
     def __init__(self, writer: Writer) -> None:
         self._w = writer
@@ -115,7 +120,7 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     w.write(
         schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec.steps.done)
     )
-    rec.settle_mitigations(w)
+    mitigations.settle(rec, w)
     rec.gaps += _unseen_ranks(w)
     w.write(coverage(rec))
     if w.world.rank == 0:
@@ -213,7 +218,8 @@ def coverage(rec: Recorder) -> schemas.Coverage:
 def exit_lines(rec: Recorder, w: Writer, left: int) -> list[str]:
     """Four lines: the ledger, what was recorded, what was not and the line that would add it, the next command."""
     found = coverage(rec)
-    alarms = sum(rec.steps.streams.onsets.values())
+    spikes = sum(rec.steps.streams.onsets.values())
+    alarms = spikes + sum(rec.steps.streams.rises.values())
     steps = f"steps {rec.steps.first}-{rec.steps.done}" if rec.steps.first is not None else "no steps"
     behind = f"; {left} records wait for the tracker" if left else ""
     lines = [
@@ -227,6 +233,6 @@ def exit_lines(rec: Recorder, w: Writer, left: int) -> list[str]:
         lines.append(f"lineage: not recorded: {what}; add {line}{others}")
     else:
         lines.append("lineage: nothing that this version can record is missing")
-    command = "lineage first-bad" if alarms else "lineage sync" if left else "lineage show"
+    command = "lineage first-bad" if spikes else "lineage sync" if left else "lineage show"
     lines.append(f"lineage: next: {command} {w.ledger}")
     return lines

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-from uuid6 import uuid7
 
 from .._rooms import schemas, trackers
 from ..capture import effective
 from ..capture.watched import LINES, Watched
 from ..judge.drift import Declared
 from ..ledger import blobs
-from ..ledger.reader import Ledger
-from . import boundary, incidents, saving
+from . import boundary, by_hand, incidents, mitigations, saving
 from .captured import Recent
 from .contain import contained, describe, log
-from .identity import World, agree
+from .identity import Ids, TakenOver, World, agree
 from .settings import Settings
 from .step import Step
 from .stepping import Stepping
@@ -47,7 +44,7 @@ class Recorder:
         on_alarm: Callable[[schemas.Alarm], None] | str | None = None,
     ) -> None:
         self.settings, self.world, self.watched = settings, world, watched
-        self.tracker, self.parent, self.fork, self.name = tracker, parent, fork, name
+        self.tracker, self.parent, self.fork, self.name = tracker, parent, fork, mitigations.text(name)
         self.should_stop = False
         self.live = True
         self.now = boundary.Now()
@@ -55,6 +52,9 @@ class Recorder:
         self.gaps: list[str] = []
         self._on_alarm = on_alarm or settings.on_alarm
         self._writer: Writer | None = None
+        self._early: list[tuple[str, str, str]] = []
+        """failures before the ledger was open"""
+        self._telling = threading.Lock()
         self._pid = os.getpid()
         self._declared: list[Declared] = []
         self._background: list[Any] = []
@@ -62,6 +62,7 @@ class Recorder:
         self._segment: schemas.Segment | None = None
         self._saves: dict[tuple[int, str], int] = {}
         self.last_checkpoint: str | None = None
+        self.taken_over: TakenOver | None = None
         self.blobs: list[bytes] = []
         self.recent = Recent()
         self.unhandled_before = incidents.last_unhandled()
@@ -70,11 +71,23 @@ class Recorder:
     # -- containment
 
     def trouble(self, part: str, error: BaseException, consequence: str) -> None:
-        """Say a failure once in the log and in the ledger."""
-        if self._writer is not None:
-            self._writer.trouble(part, error, consequence)
+        """Say a failure once in the log and in the ledger, where it waits for the ledger to be opened."""
+        text = describe(error)
+        with self._telling:
+            w = self._writer
+            if w is None:
+                self._early.append((part, text, consequence))
+        if w is not None:
+            w.trouble(part, error, consequence)
         else:
-            log.warning("lineage: %s failed (%s); %s. Training goes on.", part, describe(error), consequence)
+            log.warning("lineage: %s failed (%s); %s. Training goes on.", part, text, consequence)
+
+    def _tell_early(self, w: Writer) -> None:
+        """Write what failed before the ledger was open: a capture, a hook, an object that could not be read."""
+        with self._telling:
+            early, self._early = self._early, []
+        for part, text, consequence in dict.fromkeys(early):
+            w.degraded(part, text, consequence)
 
     # -- the beginning
 
@@ -89,18 +102,11 @@ class Recorder:
         return self._writer
 
     def _begin(self) -> None:
-        run, source = self.settings.run_id, "argument"
-        if run is not None and self.settings.sources.get("run_id") == "LINEAGE_RUN_ID":
-            source = "environment"
-        if run is None and self.parent is not None and self.parent.run and not self.fork:
-            run, source = self.parent.run, "sidecar"
-        if run is None:
-            source = "new"
-        ids = agree(run, source, self.world)  # type: ignore[arg-type]
-        w = self._writer = Writer(self.settings, self.world, ids, self.tracker)
+        ids = self._ids()
+        w = self._writer = self._open(ids)
         w.step = self.parent.checkpoint.step if self.parent and self.parent.checkpoint else 0
         if self.world.rank == 0:
-            alias = [self.tracker.alias()] if self.tracker else []
+            alias = self._aliases()
             fork_of = self.parent.run if self.fork and self.parent else None
             w.write(
                 schemas.Run(uid=ids.run, name=self.name, aliases=alias, fork_of=fork_of, source=ids.source)
@@ -109,6 +115,7 @@ class Recorder:
             self.parent.ask(w.ledger, self.world.rank)
             w.step = self.parent.checkpoint.step if self.parent.checkpoint else 0
         self._write_segment()
+        self._tell_early(w)
         if self.now.config is not None and self.world.rank == 0:
             w.write(self.now.config)
         if self.parent is not None and self.parent.problem:
@@ -117,15 +124,39 @@ class Recorder:
         w.tasks.put(self._write_background)
         incidents.follow(self, w)
 
+    def _ids(self) -> Ids:
+        """Say which run and segment this is."""
+        run, source = self.settings.run_id, "argument"
+        if run is not None and self.settings.sources.get("run_id") == "LINEAGE_RUN_ID":
+            source = "environment"
+        if run is None and self.parent is not None and self.parent.run and not self.fork:
+            run, source = self.parent.run, "sidecar"
+        if run is None:
+            source = "new"
+        if self.taken_over is not None and run in (None, self.taken_over.ids.run) and not self.fork:
+            self._segment_record = self.taken_over.segment
+            return self.taken_over.ids
+        return agree(run, source, self.world)  # type: ignore[arg-type]
+
+    def _open(self, ids: Ids) -> Writer:
+        """Open the ledger of the run."""
+        return Writer(self.settings, self.world, ids, self.tracker)
+
+    def _aliases(self) -> list[schemas.TrackerAlias]:
+        """What trackers call this run."""
+        return [self.tracker.alias()] if self.tracker else []
+
+    def _start(self) -> str:
+        """How this segment began."""
+        return "fork" if self.fork else "resume" if self.parent else "fresh"
+
     def _write_segment(self, start: str | None = None) -> None:
         w, p = self._writer, self.parent
         assert w is not None
         known = p.checkpoint if p else None
-        if start is None:
-            start = "fork" if self.fork else "resume" if p else "fresh"
         segment = schemas.Segment(
             uid=w.ids.segment,
-            start=start,
+            start=start or self._start(),
             parent_checkpoint=known.uid if known else None,
             parent_evidence=p.evidence if p else "none",
             parent_step=known.step if known else None,
@@ -169,7 +200,12 @@ class Recorder:
                 raise ValueError(
                     f"watch() knows {', '.join(k for k in LINES if k != 'config')}; not {name!r}"
                 )
+            old = getattr(self.watched, name)
             setattr(self.watched, name, value)
+            if name == "optimizer":
+                self.steps.drift.new_optimizer(old, value)
+            elif name == "loader":
+                self.steps.drift.new_loader()
             if self.steps.first is not None:
                 self.gaps.append(f"{name} was given after step {self.steps.first}")
         self.steps.unhook()
@@ -209,20 +245,10 @@ class Recorder:
         It is in effect only with evidence, which the layer looks for at the next boundary or step.
         """
         w = self.begin()
-        known = schemas.catalogue().concepts
-        by_key = schemas.catalogue().of_key(concept)
-        resolved = concept if concept in known else by_key.id if by_key else concept
-        if resolved not in known:
-            near = difflib.get_close_matches(concept, known, 3)
-            meant = f"; did you mean {', '.join(near)}?" if near else ""
-            log.warning(
-                "lineage: %r is no concept of the catalogue, so its effect cannot be shown%s", concept, meant
-            )
-        mitigation = schemas.Mitigation(
-            uid=str(uuid7()),
-            concept=resolved,
-            before=schemas.Scalar.of(before) if before is not None else None,
-            after=schemas.Scalar.of(after) if after is not None else None,
+        mitigation = mitigations.declare(
+            concept,
+            before=before,
+            after=after,
             why=why,
             hypothesis=hypothesis,
             who=who,
@@ -234,20 +260,44 @@ class Recorder:
         self._declared.append(Declared(record.id, mitigation))
         return mitigation.uid
 
-    def settle_mitigations(self, w: Writer) -> None:
-        """At the end: say for each mitigation that no boundary has judged whether the live values bear it out."""
-        if self.world.rank != 0 or not self._declared:
-            return
-        judged = {r.payload.mitigation for r in Ledger(w.ledger).of("mitigation_effect")}
-        left = [d for d in self._declared if d.mitigation.uid not in judged]
-        if left:
-            held = effective.capture(self.watched, self.seen, "in_run", self.steps.done)
-            boundary.effects(w, left, None, held, self.steps.done)
+    @contained("incident", "an incident is not recorded")
+    def incident(
+        self,
+        message: str,
+        *,
+        owner: str | None = None,
+        concept: str | None = None,
+        step: int | None = None,
+        rank: int | None = None,
+    ) -> str | None:
+        """Open an incident by hand: something is wrong, whatever the detectors say. Returns its uid.
+
+        Args:
+            message: what is wrong, in words.
+            owner: who looks after it.
+            concept: the training condition that it is about, by its name in the catalogue or its config key.
+            step: the first update that is thought to be bad, counted as in `rec.step`.
+            rank: the rank on which it began, if it is known.
+        """
+        w = self.begin()
+        first = None if step is None else self._number(step)
+        return by_hand.open_incident(w, message, owner, concept, first, rank) if w is not None else None
+
+    @contained("incident", "the end of an incident is not recorded")
+    def close_incident(self, uid: str, *, why: str, owner: str | None = None) -> None:
+        """Close an incident, with the reason. That training goes on is no reason: it does not tell the cause."""
+        w = self.begin()
+        if w is not None:
+            by_hand.close_incident(w, uid, why, owner)
+
+    def _number(self, step: int) -> int:
+        """A step as the training loop counts it -> the number of the update, from 1."""
+        return int(step) + 1 - int(self.settings.step_base)
 
     def step(self, step: int, batch: Any = None) -> Step:
         """Open a step: `with rec.step(step, batch) as st:`. `step` counts updates, the first is 1."""
         try:
-            number = int(step) + 1 - int(self.settings.step_base)
+            number = self._number(step)
         except (TypeError, ValueError) as e:
             self.trouble("step", e, "steps without a number are counted on from the last one")
             number = self.steps.done + 1
@@ -309,7 +359,11 @@ class Recorder:
         if w is None or not self.live or os.getpid() != self._pid:
             self.live = False
             return
-        self.steps.drain(w, wait=True)
+        self.steps.drain(w, wait=self.settings.exit_timeout)
+        if self.steps.streams.on_their_way:
+            self.gaps.append(
+                f"values of {self.steps.streams.on_their_way} steps had not come off the device when the run ended"
+            )
         self.steps.drift.close(w)
         self.live = False
         incidents.close(self, w, error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._rooms import schemas
 from ..capture import effective, state
+from ..capture.reason import reason
 from ..capture.watched import Watched
 from ..judge import graph
 from ..ledger import files, sidecars
@@ -102,7 +103,7 @@ def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, kn
             manifest = files.manifest(path)
             missing = [] if manifest.files else ["no file at all"]
         except OSError as e:
-            manifest, missing = None, [f"cannot be read: {e}"]
+            manifest, missing = None, [f"cannot be read ({reason(e)})"]
         record = record.model_copy(
             update={
                 "status": "incomplete" if missing else "complete",

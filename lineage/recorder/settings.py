@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..ledger.layout import DEFAULT_ROOT
 
-_ON = {"1", "true", "yes", "on"}
+_WORDS = {"1": True, "true": True, "yes": True, "on": True} | {
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,46 @@ class Setting:
     """whether a `lineage.toml` beside training code may set it"""
 
 
+SHARED = ("text",)
+"""What `share` takes. Batch content, samples, diffs, logs and host names are sent to no tracker by this version."""
+
+
 def _bool(text: str) -> bool:
-    return text.strip().lower() in _ON
+    try:
+        return _WORDS[text.strip().lower()]
+    except KeyError:
+        raise ValueError(f"{text!r} is neither true nor false") from None
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(n.strip() for n in text.split(",") if n.strip())
+def _share(text: str) -> tuple[str, ...]:
+    names = tuple(n.strip() for n in text.split(",") if n.strip())
+    unknown = [n for n in names if n not in SHARED]
+    if unknown:
+        raise ValueError(
+            f"share takes {', '.join(SHARED)} and nothing else: {', '.join(unknown)} goes to no tracker in this version"
+        )
+    return names
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{text!r} is no number of seconds")
+    return value
+
+
+def _one_of(*values: Any) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        for value in values:
+            if text.strip() == str(value):
+                return value
+        raise ValueError(f"{text!r} is none of {', '.join(map(str, values))}")
+
+    return parse
+
+
+def _tables(text: str) -> str:
+    return "(in the file)" if text.startswith("{") else text
 
 
 def run_id(text: str) -> str:
@@ -51,17 +91,21 @@ SETTINGS: Mapping[str, Setting] = {
     "digests": Setting(True, _bool, "exact digests of the live state at saves and resumes"),
     "probes": Setting(True, _bool, "gradient norms of this rank before the reduction"),
     "fingerprints": Setting(True, _bool, "fingerprints of batches"),
-    "exit_timeout": Setting(5.0, float, "seconds that closing waits for the tracker"),
-    "on_alarm": Setting(None, str, "`request_stop` sets rec.should_stop at an alarm"),
-    "step_base": Setting(1, int, "0 where the training loop counts its first update as 0"),
+    "exit_timeout": Setting(5.0, _seconds, "seconds that closing waits for the tracker"),
+    "on_alarm": Setting(None, _one_of("request_stop"), "`request_stop` sets rec.should_stop at an alarm"),
+    "step_base": Setting(1, _one_of(0, 1), "0 where the training loop counts its first update as 0"),
     "share": Setting(
         (),
-        _names,
-        "what may go to the tracker beyond the default: batches, diffs, logs, environment, hosts",
+        _share,
+        "`text`: to the tracker too, what persons and exceptions said, the command line, and variables",
         False,
     ),
     "report": Setting(True, _bool, "a report at the end, in the ledger and on the tracker's page"),
     "quiet": Setting(False, _bool, "no lines at exit"),
+    "site": Setting(None, str, "TOML file of the site's own concepts, keys and policy"),
+    "catalogue": Setting(
+        None, _tables, "the run's own: a TOML file, or the table [catalogue] of lineage.toml"
+    ),
 }
 
 
@@ -71,6 +115,8 @@ class Settings:
 
     values: Mapping[str, Any]
     sources: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    """what was asked for and is not done: unknown names, values that cannot be read"""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -80,35 +126,47 @@ class Settings:
 
 
 def resolve(arguments: Mapping[str, Any] | None = None, start: Path | None = None) -> Settings:
-    """Resolve every setting. An unknown name or a value of the wrong form is left out and said in `sources`."""
+    """Resolve every setting. What a file or a variable asks for in vain is left out, and said in `problems`.
+
+    Raises `ValueError` for an argument of the wrong form.
+    """
     given = {k: v for k, v in (arguments or {}).items() if v is not None}
-    table, table_path = _file(start)
+    table, path = _file(start)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    problems = [*_unknown(given, "an argument"), *_unknown(table, str(path))]
     for name, setting in SETTINGS.items():
         env = f"LINEAGE_{name.upper()}"
         values[name], sources[name] = setting.default, "default"
-        if name in table and setting.file:
-            values[name], sources[name] = table[name], str(table_path)
-        elif name in table:
-            sources[name] = f"default; {table_path} may not set it, since it lies beside training code"
-        if env in os.environ:
+        asked = [(str(path), table[name])] if name in table else []
+        if asked and not setting.file:
+            problems.append(f"{path} may not set {name}, since it lies beside training code; it is left out")
+            asked = []
+        asked += [(env, os.environ[env])] if env in os.environ else []
+        for source, value in asked:
             try:
-                values[name], sources[name] = setting.parse(os.environ[env]), env
-            except ValueError:
-                sources[name] += f"; {env}={os.environ[env]!r} cannot be read"
+                values[name], sources[name] = _read(name, value), source
+            except ValueError as e:
+                problems.append(f"{name} of {source} is left out: {e}")
         if name in given:
-            values[name], sources[name] = _checked(name, given[name]), "argument"
-    return Settings(values, sources)
+            values[name], sources[name] = _read(name, given[name]), "argument"
+    return Settings(values, sources, tuple(problems))
 
 
-def _checked(name: str, value: Any) -> Any:
-    """An argument as it is, or as its text reads; one that fits in neither way raises `ValueError`."""
-    setting = SETTINGS[name]
-    if name == "run_id" or (setting.default is not None and not isinstance(value, type(setting.default))):
-        text = ",".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
-        return setting.parse(text)
-    return value
+def _unknown(names: Iterable[str], where: str) -> list[str]:
+    out = []
+    for name in names:
+        if name not in SETTINGS:
+            near = difflib.get_close_matches(name, SETTINGS, 1)
+            meant = f"; did you mean {near[0]}?" if near else "; `lineage doctor` lists the settings"
+            out.append(f"no setting is called {name!r}, which {where} gives{meant}")
+    return out
+
+
+def _read(name: str, value: Any) -> Any:
+    """A value in whatever form it was given, as its text reads. Raises `ValueError`."""
+    parts = isinstance(value, list | tuple | set | frozenset)
+    return SETTINGS[name].parse(",".join(map(str, value)) if parts else str(value))
 
 
 def _file(start: Path | None) -> tuple[Mapping[str, Any], Path | None]:

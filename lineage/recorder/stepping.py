@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._rooms import schemas
-from ..capture import autocast, clip, effective, state
-from ..capture.later import Later
+from ..capture import autocast, clip, effective, later, state
 from ..judge import restore as restore_
 from . import boundary, incidents, saving, streams
 from .contain import contained, log
@@ -20,6 +19,10 @@ from .writer import Writer
 if TYPE_CHECKING:
     from .recorder import Recorder
     from .step import Step
+
+
+ARRIVAL = 30.0
+"""Seconds for which the judgement of the first step waits, on its own thread, for what is still on the device."""
 
 
 class Stepping:
@@ -60,7 +63,7 @@ class Stepping:
     def hook(self) -> None:
         """Start watching: clipping, and local gradients before the reduction."""
         if self.rec.watched.optimizer is not None or self.rec.watched.model is not None:
-            self.unwatch = clip.watch(self._clipped)
+            self.unwatch = clip.watch(self._clipped, self._clipped_by_value)
         if self.rec.watched.model is not None and self.rec.settings.probes:
             self.probe = GradientProbe(self.rec.watched)
         if self.rec.watched.model is not None:
@@ -71,6 +74,10 @@ class Stepping:
         self.rec.seen.clip_threshold = threshold
         self.rec.seen.clip_calls += 1
         self.norm = total_norm
+
+    def _clipped_by_value(self, largest: float) -> None:
+        self.rec.seen.clip_value = largest
+        self.rec.seen.clip_calls += 1
 
     @contained("resume", "loader and random-number state after the load are not shown")
     def read_loaded(self) -> None:
@@ -90,8 +97,10 @@ class Stepping:
             self.first = step.step
             self.done = step.step - 1
             self._start()
-        elif step.step <= self.done:
-            self._went_back(step.step)
+        else:
+            if step.step <= self.done:
+                self._went_back(step.step)
+            self.drift.before(step.step)
         self.drift.rate(step.step)
 
     def _went_back(self, step: int) -> None:
@@ -172,18 +181,18 @@ class Stepping:
             return
         if step.step == self.first:
             self._after_first(w, step)
-        self.drift.look(w, step.step)
+        self.drift.look(w, step.step, len(step.batches))
 
     def _pending(self, step: Step) -> streams.Pending:
-        later, number = step.take_loss()
+        loss, number = step.take_loss()
         pending = streams.Pending(step.step, at=schemas.now(), batches=step.batches)
-        if later is not None:
-            pending.later["loss"] = later
+        if loss is not None:
+            pending.later["loss"] = loss
         elif number is not None:
             pending.plain["loss"] = number
         if hasattr(self.norm, "detach") and not hasattr(self.norm, "to_local"):
             # a distributed tensor's full value would take a collective, and we issue none
-            pending.later["grad_norm"] = Later(self.norm)
+            pending.later["grad_norm"] = later.Later(self.norm)
         if self.probe is not None:
             pending.gradients = self.probe.take()
         if step.lr is not None:
@@ -199,13 +208,13 @@ class Stepping:
         if step.batches:
             self.rec.seen.batch(step.batches[0].samples, len(step.batches), step.batches[0].tokens)
 
-    def drain(self, w: Writer, *, wait: bool = False) -> None:
-        """Take what has arrived: to the series, to the detectors, to the alarms."""
+    def drain(self, w: Writer, *, wait: float = 0.0) -> None:
+        """Take what has arrived: to the series, to the detectors, to the alarms. Waits at the end of a run only."""
         for values in self.streams.arrived(wait=wait):
-            w.rows("probes", streams.rows(w.ids.segment, self.rec.world.rank, values))
-            w.rows("batches", streams.batch_rows(w.ids.segment, self.rec.world.rank, values))
-            if values.step == self.first:
-                self.rec.now.batches = [digest for digest, _, _ in values.batches]
+            w.rows(
+                probes=streams.rows(w.ids.segment, self.rec.world.rank, values),
+                batches=streams.batch_rows(w.ids.segment, self.rec.world.rank, values),
+            )
             for signal, phase, finding in self.streams.judge(values):
                 incidents.raise_alarm(self.rec, w, signal, phase, finding, values)
 
@@ -221,9 +230,20 @@ class Stepping:
             def judge() -> None:
                 # code and environment come from threads that may still run now; the live values must not move on
                 first.code, first.environment = self.rec.now.code, self.rec.now.environment
+                first.batches = self._first_batches(step) if parent is not None else []
                 boundary.judge(w, parent, first, declared)
 
             w.tasks.put(judge)
+
+    def _first_batches(self, step: Step) -> list[str]:
+        """On the worker thread: the fingerprints of the first step's batches, once the device has given them."""
+        if later.wait(lambda: all(b.ready() for b in step.batches), ARRIVAL):
+            return [b.digest() for b in step.batches]
+        self.rec.gaps.append(
+            f"the fingerprint of the first batch had not come off the device after {ARRIVAL:g} s, so its place in "
+            "the data was not judged"
+        )
+        return []
 
     def _rate(self) -> float | None:
         optimizer = self.rec.watched.optimizer

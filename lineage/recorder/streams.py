@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._rooms import schemas
+from ..capture import later
 from ..capture.batch import Fingerprint
 from ..capture.later import Later
-from ..judge.detectors import RULES, Detector, Finding
+from ..judge.detect_signal import SIGNALS, SignalDetector
+from ..judge.detectors import RULES, Abnormal, Finding
 
 
 @dataclass
@@ -27,9 +30,8 @@ class Pending:
 
     def ready(self) -> bool:
         """Whether all of it has arrived on the host."""
-        waiting = [*self.later.values(), *(b.later for b in self.batches)]
-        waiting += [self.gradients[0]] if self.gradients else []
-        return all(v.ready() for v in waiting if v is not None)
+        waiting = [*self.later.values(), *([self.gradients[0]] if self.gradients else [])]
+        return all(v.ready() for v in waiting) and all(b.ready() for b in self.batches)
 
 
 @dataclass(frozen=True)
@@ -50,27 +52,35 @@ class Streams:
     def __init__(self, names: Callable[[], list[str]]) -> None:
         self._names = names
         self._queue: deque[Pending] = deque()
-        self.detectors = {signal: Detector(rule) for signal, rule in RULES.items()}
-        self._abnormal: dict[str, str] = {}
+        self.detectors = {signal: SignalDetector(signal) for signal in SIGNALS}
+        self._abnormal: dict[str, Abnormal] = {}
         self._calm: dict[str, int] = {}
         self.seen: set[str] = set()
         self.onsets: Counter[str] = Counter()
+        self.rises: Counter[str] = Counter()
+        """slow rises, which are no place to look for a first bad cell"""
 
     def push(self, pending: Pending) -> None:
         """Add the newest step."""
         self._queue.append(pending)
 
-    def arrived(self, *, wait: bool = False) -> list[Values]:
-        """Take the steps whose values are on the host; with `wait`, all of them."""
+    def arrived(self, *, wait: float = 0.0) -> list[Values]:
+        """Take the steps whose values are on the host, after at most `wait` seconds for those on their way."""
         out = []
-        while self._queue and (wait or self._queue[0].ready()):
+        end = time.monotonic() + wait
+        while self._queue and later.wait(self._queue[0].ready, end - time.monotonic()):
             out.append(self._values(self._queue.popleft()))
         return out
 
+    @property
+    def on_their_way(self) -> int:
+        """How many steps have values that are not on the host yet."""
+        return len(self._queue)
+
     def _values(self, p: Pending) -> Values:
         signals = dict(p.plain)
-        for name, later in p.later.items():
-            signals[name] = _mean(later.values())
+        for name, value in p.later.items():
+            signals[name] = _mean(value.values())
         tensors: list[str] = []
         if p.gradients:
             norms, order = p.gradients[0].values(), p.gradients[1]
@@ -79,14 +89,28 @@ class Streams:
             tensors = [names[i] for i in order if not math.isfinite(norms[i])]
         return Values(p.step, p.at, signals, tensors, [(b.digest(), b.samples, b.tokens) for b in p.batches])
 
-    def judge(self, values: Values) -> list[tuple[str, str, Finding | None]]:
-        """Run the detectors over one step: (signal, phase, finding) for each onset, change and end."""
-        out: list[tuple[str, str, Finding | None]] = []
+    def judge(self, values: Values) -> list[tuple[str, str, Finding]]:
+        """Run the detectors over one step: (signal, phase, finding) for each onset, change and end.
+
+        The finding of an end says what has ended; its value is the one that ended it.
+        """
+        out: list[tuple[str, str, Finding]] = []
         for signal in ("loss", "grad_norm_local", "grad_norm"):
             if signal not in values.signals:
                 continue
             self.seen.add(signal)
-            finding = self.detectors[signal].update(values.signals[signal])
+            detector = self.detectors[signal]
+            rising = detector.rise.alarmed
+            value = values.signals[signal]
+            finding, slow = detector.update(value)
+            if slow is not None:
+                first = slow.abnormal == "slow_rise"
+                self.rises[signal] += first
+                out.append((signal, "onset" if first else "end", slow))
+            elif rising and not detector.rise.alarmed:
+                out.append(
+                    (signal, "end", Finding("slow_rise", value, None, None, detector.rise.rule.parameters()))
+                )
             before = self._abnormal.get(signal)
             if finding:
                 self._calm[signal] = 0
@@ -100,7 +124,9 @@ class Streams:
                 self._calm[signal] = self._calm.get(signal, 0) + 1
                 if self._calm[signal] >= CALM:
                     del self._abnormal[signal]
-                    out.append((signal, "end", None))
+                    out.append(
+                        (signal, "end", Finding(before, value, None, None, RULES[signal].parameters()))
+                    )
         return out
 
 
@@ -154,14 +180,16 @@ def batch_rows(segment: str, rank: int, values: Values) -> list[dict[str, Any]]:
     ]
 
 
-def alarm(signal: str, phase: str, finding: Finding | None, values: Values, text: str) -> schemas.Alarm:
+def alarm(signal: str, phase: str, finding: Finding, values: Values, text: str) -> schemas.Alarm:
     """Make the alarm record of a detector's finding."""
-    kind = finding.abnormal if finding else "non_finite"
+    kind = finding.abnormal
     codes = {
         ("loss", "non_finite"): "LIN-A001",
         ("loss", "out_of_range"): "LIN-A003",
         ("grad", "non_finite"): "LIN-A002",
         ("grad", "out_of_range"): "LIN-A004",
+        **{(s, "slow_rise"): "LIN-A005" for s in ("loss", "grad")},
+        **{(s, "new_level"): "LIN-A006" for s in ("loss", "grad")},
     }
     return schemas.Alarm(
         code=codes[("loss" if signal == "loss" else "grad", kind)],
@@ -170,9 +198,9 @@ def alarm(signal: str, phase: str, finding: Finding | None, values: Values, text
         scope="reduced" if signal == "grad_norm" else "rank",
         abnormal=kind,
         value=values.signals.get(signal, math.nan),
-        baseline=finding.baseline if finding else None,
-        threshold=finding.threshold if finding else None,
+        baseline=finding.baseline,
+        threshold=finding.threshold,
         tensors=values.tensors[:64] if signal == "grad_norm_local" else [],
-        detector={k: schemas.Scalar.of(v) for k, v in RULES[signal].parameters().items()},
+        detector={k: schemas.Scalar.of(v) for k, v in finding.detector.items()},
         text=text,
     )

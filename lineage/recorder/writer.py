@@ -15,8 +15,9 @@ from ..ledger.reader import Ledger
 from ..ledger.seal import seal
 from ..ledger.series import SeriesWriter
 from .contain import describe, log
-from .delivery import Delivered
+from .delivery import Delivered, file_note
 from .identity import Ids, World, place
+from .rows import Rows
 from .settings import Settings
 from .worker import Worker
 
@@ -57,19 +58,21 @@ class Writer:
             self.journal.move_to(self.ledger)
         self._sent = chunks.written(self.ledger) if world.rank == 0 else {}
         self._notice_twin()
-        self._lines = Worker(
-            "lineage-series", lambda e: self.trouble("series", e, "step values are not kept")
+        self._lines = Rows(
+            lambda table: SeriesWriter(self.ledger, ids.segment, self.journal.path.stem, table),
+            lambda e: self.trouble("series", e, "step values are not kept"),
         )
         self.tasks = Worker(
             "lineage-tasks", lambda e: self.trouble("tasks", e, "a later step of a record is missing")
         )
-        self._tables: dict[str, SeriesWriter] = {}
         self.outbox = self._open_outbox(tracker)
 
     def _notice_twin(self) -> None:
         """Another process that writes for the same rank of the same segment is said; both records are kept."""
         mine = self.journal.path
-        twins = [p.name for p in mine.parent.glob(f"*-{self.world.rank:05d}-*.jsonl") if p != mine]
+        same_process = layout.writer_of(mine.name)  # the observer's, before it handed over
+        found = mine.parent.glob(f"*-{self.world.rank:05d}-*.jsonl")
+        twins = [p.name for p in found if layout.writer_of(p.name) != same_process]
         if twins:
             text = f"another process also writes for rank {self.world.rank} of this segment: {', '.join(twins[:3])}"
             log.warning("lineage: LIN-J011: %s. Both are kept; check how ranks are started.", text)
@@ -104,7 +107,7 @@ class Writer:
             tracker,
             page,
             on_shown=self._shown,
-            on_published=lambda name: self._delivered.add(f"file:{name}"),
+            on_published=lambda file, name: self._delivered.add(file_note(file, name)),
             on_trouble=self._tracker_trouble,
         )
 
@@ -131,16 +134,10 @@ class Writer:
         if self.outbox is not None:
             self.outbox.put(record)
 
-    def rows(self, table: str, found: list[dict[str, Any]]) -> None:
-        """Hand rows of a series to the thread that writes them."""
-        if found:
-            self._lines.put(lambda: self._write_rows(table, found))
-
-    def _write_rows(self, table: str, found: list[dict[str, Any]]) -> None:
-        if table not in self._tables:
-            name = self.journal.path.stem
-            self._tables[table] = SeriesWriter(self.ledger, self.ids.segment, name, table)
-        self._tables[table].write(found)
+    def rows(self, **tables: list[dict[str, Any]]) -> None:
+        """Write the rows of one step or several, by table."""
+        if os.getpid() == self._pid:
+            self._lines.put(tables)
 
     def seal(self, why: Literal["checkpoint", "incident", "close"]) -> None:
         """Seal the heads of all chains. Only rank 0 does; its tracker anchors the root and gets the journal."""
@@ -163,7 +160,9 @@ class Writer:
         self._delivered.add(record.id)
         payload = record.payload
         if isinstance(payload, schemas.Seal) and where is not None and self.outbox is not None:
-            anchor = schemas.Anchor(root=payload.root, tracker=self.outbox.tracker.kind, place=where)
+            tracker = self.outbox.tracker
+            where = trackers.text.anchor_place(where, tracker.alias())
+            anchor = schemas.Anchor(root=payload.root, tracker=tracker.kind, place=where)
             self.journal.append(anchor, step=record.step, caused_by=[record.id])
 
     def _tracker_trouble(self, error: Exception, item: Any, final: bool) -> None:
@@ -186,16 +185,18 @@ class Writer:
         text = describe(error)
         log.warning("lineage: %s failed (%s); %s. Training goes on.", part, text, consequence)
         with contextlib.suppress(Exception):
-            self.journal.append(
-                schemas.Degraded(
-                    code=CODES.get(part, "LIN-L001"),
-                    part=part,
-                    error=text,
-                    consequence=consequence,
-                    remedy=remedy,
-                ),
-                step=self.step,
-            )
+            self._degraded(part, text, consequence, remedy)
+
+    def degraded(self, part: str, error: str, consequence: str) -> None:
+        """Record a failure that was said before this writer was there. `error`: type and message, masked."""
+        self.failures[part] = self.failures.get(part, 0) + 1
+        self._degraded(part, error, consequence)
+
+    def _degraded(self, part: str, error: str, consequence: str, remedy: str | None = None) -> None:
+        code = CODES.get(part, "LIN-L001")
+        self.write(
+            schemas.Degraded(code=code, part=part, error=error, consequence=consequence, remedy=remedy)
+        )
 
     def close(self) -> int:
         """Write what waits, seal the series, let the tracker catch up for a while. Returns what it still lacks."""
@@ -209,8 +210,12 @@ class Writer:
                 last()
             except Exception as e:
                 self.trouble("close", e, "the end of the run is not sealed or not reported")
-        self._lines.put(self._close_tables)
-        self._lines.close(self.settings.exit_timeout)
+        self._lines.close(
+            self.settings.exit_timeout,
+            lambda name, e: self.trouble(
+                "series", e, f"the table {name} stays as a stream; it can be read as it is"
+            ),
+        )
         left = 0
         if self.outbox is not None:
             left = self.outbox.close(self.settings.exit_timeout)
@@ -223,15 +228,21 @@ class Writer:
         return left
 
     def _report(self) -> None:
-        """The report on the run's page: Markdown always, HTML where its libraries are installed."""
+        """The report on the run's page: Markdown always, HTML where its libraries are installed.
+
+        A tracker gets a copy without the messages of exceptions; the local one has them, masked.
+        """
         if self.world.rank != 0 or not self.settings.report:
             return
         from .. import report
 
-        folder = self.ledger / "report"
+        local, folder = self.outbox is None or self.outbox.tracker.kind == "local", self.ledger / "report"
         with contextlib.suppress(ImportError):
-            report.write(Ledger(self.ledger), folder)
-        for path in sorted(folder.glob("report.*")):
+            if local:
+                report.write(Ledger(self.ledger), folder)
+            else:
+                report.write_for_tracker(Ledger(self.ledger), folder, messages="text" in self.settings.share)
+        for path in sorted((folder if local else folder / "tracker").glob("report.*")):
             self.publish(path, path.name)
 
     def _finish_journal(self) -> None:
@@ -242,10 +253,3 @@ class Writer:
                 f"{self.unwritten} records are lost" if self.unwritten else f"they are in {self.journal.path}"
             )
             log.warning("lineage: the disk never took the last records; %s", where)
-
-    def _close_tables(self) -> None:
-        for name, table in self._tables.items():
-            try:
-                table.close()
-            except Exception as e:
-                self.trouble("series", e, f"the table {name} stays as a stream; it can be read as it is")

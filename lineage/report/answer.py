@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ def _because(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> st
     }
     steps = sorted({s for s, _ in links})
     for step in steps[:3]:
-        texts = [_brief(k.text) for (s, _), k in sorted(links.items()) if s == step]
+        texts = [words.brief(k.text) for (s, _), k in sorted(links.items()) if s == step]
         undeclared = sum(not k.declared for (s, _), k in links.items() if s == step)
         many = ", confounded: no effect can be traced to one of them" if len(texts) > 1 else ""
         word = "restart" if graph.segments[tip.uid].start != "fresh" else "step"
@@ -120,11 +119,6 @@ def _because(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> st
     if not bads:
         parts.append("No abnormal loss or gradient norm is on record")
     return ". ".join(parts)
-
-
-def _brief(text: str) -> str:
-    """A change without what stands in brackets: the tables below say the rest."""
-    return re.sub(r" \([^()]*\)", "", text)
 
 
 def _claims(tip: Tip) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from . import page
 from .blocks import Inline, clean, plain, spans
@@ -11,14 +12,18 @@ from .facts import Facts
 NEEDS = "pip install 'runlineage[read]'"
 
 
-def render(facts: Facts) -> str:
-    """Return the whole page.
+Drawn = dict[str, dict[str, Any]]
+"""Chart -> size -> its SVG as markup."""
+
+
+def draw(facts: Facts) -> Drawn:
+    """Draw the charts of a page: they hold values and no texts, so pages of one ledger can share them.
 
     Raises `ImportError`, with the command that helps, where the extra `read` is not installed.
     """
     try:
         import altair  # noqa: F401 - asked for here, so that the message names what is missing
-        import jinja2
+        import jinja2  # noqa: F401
         import markupsafe
         import vl_convert  # noqa: F401
     except ImportError as e:
@@ -29,6 +34,17 @@ def render(facts: Facts) -> str:
         ) from e
     from . import charts
 
+    return {
+        name: {size: markupsafe.Markup(svg) for size, svg in sizes.items()}  # safe: charts.themed
+        for name, sizes in charts.draw(facts).items()
+    }
+
+
+def render(facts: Facts, drawn: Drawn | None = None) -> str:
+    """Return the whole page, with charts that were drawn before or are drawn now. Raises as `draw` does."""
+    drawn = draw(facts) if drawn is None else drawn
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -36,10 +52,6 @@ def render(facts: Facts) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawn = {
-        name: {size: markupsafe.Markup(svg) for size, svg in sizes.items()}  # safe: charts.themed
-        for name, sizes in charts.draw(facts).items()
-    }
     template = environment.get_template("report.html.j2")
     return template.render(
         title=clean(page.title(facts)),

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from . import page
-from .blocks import Block, Bullets, Chart, Inline, Para, Pre, Section, Span, Table, clean, spans
+from .blocks import (
+    Block,
+    Bullets,
+    Chart,
+    Inline,
+    Outline,
+    Para,
+    Pre,
+    Section,
+    Span,
+    Table,
+    Twig,
+    clean,
+    spans,
+)
 from .facts import Facts
 
 
 def render(facts: Facts) -> str:
     """Return the whole report. Needs nothing but the base installation."""
-    lines = [f"# {escape(clean(page.title(facts)))}", ""]
-    for section in page.sections(facts):
-        lines += _section(section)
+    return f"# {escape(clean(page.title(facts)))}\n\n{sections(page.sections(facts))}"
+
+
+def sections(found: Sequence[Section]) -> str:
+    """Return sections under their headings."""
+    lines = [line for section in found for line in _section(section)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -37,8 +55,18 @@ def _block(block: Block) -> list[str]:
                 3, 1 + max((len(m) for m in re.findall("`+", "\n".join(block.lines))), default=0)
             )
             return [f"{escape(block.caption)}:", "", f"{fence}text", *map(clean, block.lines), fence]
+        case Outline():
+            return [f"{escape(block.caption)}:", "", *_twigs(block.twigs, "")]
         case Chart():
             return [f"**{escape(block.title)}** (drawn in report.html): {escape(clean(block.words))}"]
+
+
+def _twigs(twigs: Sequence[Twig], lead: str) -> list[str]:
+    """A nested list: each level is set in by two blanks."""
+    out = []
+    for twig in twigs:
+        out += [f"{lead}- {line(twig.text)}", *_twigs(twig.under, lead + "  ")]
+    return out
 
 
 def _table(table: Table) -> list[str]:

@@ -64,7 +64,23 @@ class Chart:
     words: str
 
 
-Block = Para | Bullets | Table | Pre | Chart
+@dataclass(frozen=True)
+class Twig:
+    """One line of an outline, and the lines under it."""
+
+    text: Inline
+    under: Sequence[Twig] = ()
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A tree of lines, to be read from the top."""
+
+    caption: str
+    twigs: Sequence[Twig]
+
+
+Block = Para | Bullets | Table | Pre | Chart | Outline
 
 
 @dataclass(frozen=True)

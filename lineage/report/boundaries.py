@@ -111,10 +111,10 @@ def _restores(facts: Facts) -> Section:
     for number in sorted({r.segment for r in facts.restores}):
         mine = [r for r in facts.restores if r.segment == number]
         order = {s: i for i, s in enumerate(("absent", "differs", "not_recorded", "restored"))}
-        mine.sort(key=lambda r: (order[r.component.status], r.component.component, r.ranks))
+        mine.sort(key=lambda r: (order.get(r.component.status, 2), r.component.component, r.ranks))
         rows: list[list[Inline]] = []
         for r in mine:
-            word, style = RESTORED[r.component.status]
+            word, style = RESTORED.get(r.component.status, (r.component.status, "warn"))  # of a newer version
             digests = f"{words.digest(r.component.saved)} / {words.digest(r.component.live)}"
             rows.append(
                 [
@@ -179,7 +179,7 @@ def _mitigation(m: MitigationFact) -> list[Inline]:
             "no effect was looked for yet",
         ]
     newest = m.effects[-1]
-    word, style = IN_EFFECT[newest.in_effect]
+    word, style = IN_EFFECT.get(newest.in_effect, (newest.in_effect, "warn"))
     since = "" if newest.from_step is None else f" from step {newest.from_step:,}"
     since += "" if newest.to_step is None else f" to step {newest.to_step:,}"
     return [name, _arrow(asked.before, asked.after), why, Span(word + since, style), newest.text]

@@ -6,7 +6,6 @@ and print. No meaning rests on colour alone: lines differ in their dashes, and w
 
 from __future__ import annotations
 
-import itertools
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -105,26 +104,18 @@ def _over_segments(facts: Facts, signal: str, unit: str) -> Drawing:
 
 def _cut(facts: Facts, segment: SegmentFact) -> int | None:
     """The last step of a segment on which a later one stands, where its tail was left."""
-    left = [p.abandoned_from for p in facts.phases if p.uid == segment.uid and p.abandoned_from is not None]
-    return min(left) - 1 if left else None
+    return facts.left.get(segment.uid)
 
 
 def _bands(facts: Facts) -> list[tuple[float, float, str]]:
     """The regimes after the first on the newest branch."""
     path = _path(facts)
-    ends = {
-        a: by.parent_step
-        for a, b in itertools.pairwise(path)
-        if (by := next((s for s in facts.segments if s.uid == b), None)) is not None
-    }
-    out = []
-    for p in facts.phases:
-        if p.uid in path and p.regime:
-            end = ends.get(p.uid)
-            last = p.last if end is None else min(p.last, end)
-            if last >= p.first:
-                out.append((p.first - 0.5, last + 0.5, f"regime {p.regime}"))
-    return out
+    return [
+        (piece.first - 0.5, piece.last + 0.5, f"regime {p.regime}")
+        for p in facts.phases
+        for piece in p.pieces
+        if p.regime and not p.abandoned and piece.segment in path and piece.last is not None
+    ]
 
 
 def _path(facts: Facts) -> list[str]:

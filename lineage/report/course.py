@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from ..judge.phases import NOT_SHOWN
+from . import phases as phases_
 from . import words
-from .blocks import Block, Bullets, Chart, Inline, Para, Pre, Section, Span, Style, Table
+from .blocks import Block, Bullets, Chart, Inline, Outline, Para, Section, Span, Style, Table
 from .facts import BadFact, Facts
 from .grid import Grid
+from .outline import outline
 from .series import non_finite
 from .timeline import MOST_EVENTS
 
@@ -73,35 +76,22 @@ def sections(facts: Facts) -> list[Section]:
 
 def _phases(facts: Facts) -> Section:
     section = Section("phases", "Phases")
+    if not facts.phases:
+        return section
+    same, silent = phases_.told_once(facts.phases)
+    columns = [c for c in phases_.COLUMNS if c not in same and c not in silent]
     rows: list[list[Inline]] = []
     for p in facts.phases:
-        steps: Inline = p.steps
-        if p.abandoned_from is not None:
-            steps = f"{p.steps} ({p.abandoned_from:,} and later abandoned)"
-        rows.append(
-            [
-                f"{p.segment} / {'?' if p.regime is None else p.regime}",
-                steps,
-                p.consumed,
-                p.data_mix,
-                p.learning_rate,
-                f"{p.batch}; clip {p.clip}",
-                "; ".join(p.mitigations) or "none with evidence",
-                p.hardware,
-            ]
-        )
-    head = (
-        "Segment / regime",
-        "Steps",
-        "Consumed",
-        "Data mix",
-        "Learning rate",
-        "Global batch and gradient clip",
-        "Mitigations in effect",
-        "Hardware",
-    )
-    if rows:
-        section.blocks.append(Table("Each interval under the same conditions", head, rows))
+        cells = phases_.cells(p)
+        style: Style = "quiet" if p.abandoned else "plain"
+        rows.append([Span(cells[c], "quiet" if cells[c] == NOT_SHOWN else style) for c in columns])
+    section.blocks.append(Table("Each interval under the same conditions", columns, rows))
+    if same:
+        kept: list[list[Inline]] = [[name, value] for name, value in same.items()]
+        section.blocks.append(Table("The same in every phase", ("What", "Value"), kept))
+    if silent:
+        section.blocks.append(Para(f"Not shown in any phase: {', '.join(silent)}."))
+    section.blocks.extend(Para(Span(f"{note}.", "quiet")) for note in phases_.notes(facts.phases))
     return section
 
 
@@ -168,35 +158,15 @@ def _lineage(facts: Facts) -> Section:
         "How it ended",
         "Ranks recorded / world size",
     )
-    section.blocks.append(Pre("Lineage, a segment under the checkpoint it started from", tree(facts)))
+    section.blocks.append(
+        Outline("Lineage, a side branch under the checkpoint it started from", outline(facts.roots))
+    )
     section.blocks.append(Table("Segments", head, rows))
     return section
 
 
 def _ranks(ranks: tuple[int, ...], world: int) -> str:
     return f"{words.numbers(ranks) if ranks else 'none'} / {world:,}"
-
-
-def tree(facts: Facts) -> list[str]:
-    """The lineage graph in text."""
-    children: dict[int | None, list[int]] = {}
-    for s in facts.segments:
-        children.setdefault(s.parent_segment, []).append(s.number)
-    by_number = {s.number: s for s in facts.segments}
-    lines: list[str] = []
-
-    def walk(number: int, lead: str, join: str) -> None:
-        s = by_number[number]
-        came = f"from step {s.parent_step:,}, " if s.parent_step is not None and join else ""
-        lines.append(f"{lead}{join}segment {number}: {came}{s.start}, steps {s.steps}  [{s.state}]")
-        below = lead + {"": "", "+- ": "|  ", "`- ": "   "}[join]
-        under = children.get(number, [])
-        for i, child in enumerate(under):
-            walk(child, below, "`- " if i == len(under) - 1 else "+- ")
-
-    for root in children.get(None, []):
-        walk(root, "", "")
-    return lines
 
 
 MOST_CHECKPOINTS = 60

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from .._rooms import schemas
-from ..judge import firstbad, validity
+from ..judge import firstbad, tree, validity
 from ..judge import graph as graph_
 from ..judge.graph import Graph
+from ..judge.joined import World
+from ..judge.phases import Phase
+from ..judge.tree import Root
 from ..ledger.reader import Ledger
 from ..ledger.scan import Damage
 from . import answer as answer_
@@ -17,7 +20,6 @@ from . import phases as phases_
 from . import questions, series, timeline, words
 from .answer import Answer, Tip
 from .grid import Grid, grid
-from .phases import Phase
 from .series import Curves
 from .timeline import Event
 
@@ -116,6 +118,10 @@ class Facts:
     tips: tuple[Tip, ...]
     segments: tuple[SegmentFact, ...]
     phases: tuple[Phase, ...]
+    roots: tuple[Root, ...]
+    """the lineage tree"""
+    left: dict[str, int]
+    """segment whose tail was left -> the last step that a later one stands on"""
     checkpoints: tuple[CheckpointFact, ...]
     bads: tuple[BadFact, ...]
     drifts: tuple[DriftFact, ...]
@@ -142,6 +148,7 @@ def gather(ledger: Ledger) -> Facts:
     tips = _tips(records, graph, bads)
     preserved = _preserved(records, bads)
     place = str(ledger.path.absolute())
+    damage = [f"{d.file} line {d.line}: {d.title}" for d in ledger.damage if d.code != "LIN-J001"]
     coverage, gaps = _coverage(ledger, graph)
     first_bads = tuple(BadFact(graph.number(uid), b, grid(b, cells, curves)) for uid, b in bads.items())
     run = ledger.last("run")
@@ -159,6 +166,8 @@ def gather(ledger: Ledger) -> Facts:
         tips=tips,
         segments=tuple(_segment(records, graph, curves, uid) for uid in graph.segments),
         phases=tuple(phases_.phases(records, graph, curves, series.consumed(ledger))),
+        roots=tuple(tree.forest(World(records, graph, bads, damage))),
+        left=graph.abandoned(),
         checkpoints=tuple(_checkpoint(graph, n) for n in graph.nodes.values()),
         bads=first_bads,
         drifts=tuple(
@@ -205,14 +214,7 @@ def _tips(
     records: Sequence[schemas.Record], graph: Graph, bads: dict[str, schemas.FirstBad]
 ) -> tuple[Tip, ...]:
     """The ends of all branches, the newest segment's first."""
-    order = list(graph.segments)
-    abandoned = graph.abandoned()
-    taken = {
-        graph.nodes[s.parent_checkpoint].segment
-        for s in graph.segments.values()
-        if s.parent_checkpoint in graph.nodes
-    }
-    ends = [uid for uid in order if uid not in taken or uid in abandoned or uid == order[-1]]
+    order, ends = list(graph.segments), graph.tips()
     out = []
     for uid in reversed(ends):
         verdict = validity.verdict(records, segment=uid, bad=bads, graph=graph)

@@ -90,7 +90,8 @@ def _mark(p: schemas.CheckpointMark) -> tuple[str, str]:
 
 
 def _incident(p: schemas.Incident) -> tuple[str, str]:
-    return f"incident {p.status.replace('_', ' ')}", words.shorten(p.title)
+    said = "; ".join(t for t in (p.title, p.owner and f"owner {p.owner}", p.note) if t)
+    return f"incident {p.status.replace('_', ' ')}", words.shorten(said)
 
 
 def _preserved(p: schemas.Preserved) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -23,6 +24,11 @@ def value(scalar: schemas.Scalar | None, longest: int = LONGEST) -> str:
 def shorten(text: str, longest: int = LONGEST) -> str:
     """Cut a text that would fill a page, and say so."""
     return text if len(text) <= longest else f"{text[:longest]}... ({len(text):,} characters)"
+
+
+def brief(text: str) -> str:
+    """A change without what stands in brackets: the tables say the rest."""
+    return re.sub(r" \([^()]*\)", "", text)
 
 
 def number(x: float) -> str:

@@ -14,6 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from .load import catalogue
+from .model import Concept
+
 Nature = Literal[
     "lever",
     "state",
@@ -23,11 +26,20 @@ Nature = Literal[
     "hardware",
     "part",
     "branch",
+    "bitwise",
     "operations",
     "ambiguous",
     "unknown",
 ]
 """What an entry that names a word may be read as; see the head of `reported.toml`."""
+
+_BY_CLASS: dict[str, Nature] = {
+    "R": "lever",
+    "C": "code",
+    "B": "bitwise",
+    "O": "operations",
+    "H": "operations",
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +53,9 @@ class Word:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All words, the words of operation, and the patterns of accelerator models."""
+    """How concepts behave, the words that mean no concept of their own, and the patterns of accelerator models."""
 
+    natures: Mapping[str, Nature]
     words: Mapping[str, Word]
     operational: frozenset[str]
     aside: frozenset[str]
@@ -51,18 +64,32 @@ class Vocabulary:
     def word(self, name: str) -> Word:
         """Return what a word stands for.
 
-        The whole name is looked up first, then the longest known name all of whose parts occur in it
-        (`embedding_grad_shrink_alpha` holds `embedding_grad_shrink`). A word that is not known has the nature
-        `unknown`, and nothing is concluded from it.
+        The whole name is looked up first, here and in the catalogue, then the longest run of its parts that either
+        knows (`embedding_gradient_shrink_alpha` holds `embedding_gradient_shrink`). A word that is not known has the
+        nature `unknown`, and nothing is concluded from it.
         """
         plain = plain_name(name)
-        found = self.words.get(plain)
-        if found is None:
-            parts = set(plain.split("_"))
-            inside = [w for w in self.words if len(w) > 2 and set(w.split("_")) <= parts]
-            longest = max(inside, key=lambda w: (w.count("_"), len(w)), default=None)
-            found = self.words[longest] if longest else Word(plain, "unclassified", "unknown")
-        return Word(plain, found.concept, found.nature)
+        parts = plain.split("_")
+        for length in range(len(parts), 0, -1):
+            for start in range(len(parts) - length + 1):
+                run = "_".join(parts[start : start + length])
+                found = self._known(run) if length == len(parts) or len(run) > 2 else None
+                if found is not None:
+                    return Word(plain, found.concept, found.nature)
+        return self._of_key(name) or Word(plain, "unclassified", "unknown")
+
+    def _known(self, plain: str) -> Word | None:
+        if plain in self.words:
+            return self.words[plain]
+        concept = catalogue().find(plain)
+        return self._behaving(plain, concept) if concept else None
+
+    def _of_key(self, name: str) -> Word | None:
+        concept = catalogue().of_key(name)
+        return self._behaving(plain_name(name), concept) if concept else None
+
+    def _behaving(self, name: str, concept: Concept) -> Word:
+        return Word(name, concept.id, self.natures.get(concept.id) or _BY_CLASS.get(concept.cls, "unknown"))
 
 
 def plain_name(name: str) -> str:
@@ -74,6 +101,7 @@ def plain_name(name: str) -> str:
 def vocabulary() -> Vocabulary:
     """Read the shipped vocabulary, once."""
     table = tomllib.loads((Path(__file__).parent / "reported.toml").read_text(encoding="utf-8"))
+    natures: dict[str, Nature] = {c: nature for nature, concepts in table["nature"].items() for c in concepts}
     words: dict[str, Word] = {}
     for row in table["word"]:
         for name in row["names"]:
@@ -83,6 +111,7 @@ def vocabulary() -> Vocabulary:
                 )
             words[name] = Word(name, row["concept"], row["nature"])
     return Vocabulary(
+        natures,
         words,
         frozenset(table["operational"]["words"]),
         frozenset(table["operational"]["aside"]),

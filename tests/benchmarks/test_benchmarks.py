@@ -49,6 +49,18 @@ BESIDE = {
             "wandb.watch(log='all', log_freq=1)",
         }
     },
+    "probes": {
+        "what": {
+            "no layer",
+            "no layer, once more",
+            "default set",
+            "full set",
+            "wandb.watch(log='all', log_freq=1)",
+            "torch.autograd.set_detect_anomaly(True)",
+            ".item() of each gradient norm",
+            "an underflow debugger",
+        }
+    },
     "digest": {
         "what": {
             "lineage.capture.digest.lanes (both lanes)",
@@ -56,12 +68,22 @@ BESIDE = {
             ".double().sum()",
         }
     },
+    "observe": {
+        "what": {
+            "wandb.Run.log, does nothing",
+            "wandb.Run.log, W&B offline",
+            "MlflowClient.log_metric, SQLite",
+            "start of Python without a tracker",
+        },
+        "by": {"plain", "under observation"},
+    },
+    "config": {"what": {"lineage.judge.requested.compare", "values by key", "difflib over sorted lines"}},
 }
 """Experiment -> column -> what must stand in it."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(command.EXPERIMENTS))
+@pytest.mark.parametrize("name", list(BESIDE))
 def test_an_experiment_measures_the_layer_and_its_alternatives_and_keeps_the_result(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +117,11 @@ def _own(name: str, table: dict[str, Any]) -> None:
         user = by["MLflow dead", "step, enter + exit", "mlflow.log_metrics"]
         assert user["connects"] > 0, "the count of connections sees none at all"
         assert "raises" in user["by"], "the dead server is not dead"
+    if name == "probes":
+        back = {r["what"]: r["back"] for r in table["rows"]}
+        assert all(n == 0 for what, n in back.items() if "set, " in what or "set: " in what), back
+        assert back[".item() of each gradient norm"] == 1, "the count sees what is read back"
+        assert any("physical limit" in note for note in table["notes"])
     if name == "digest":
         sees = {r["what"]: r["position"] for r in table["rows"]}
         assert sees["lineage.capture.digest.lanes (both lanes)"] == "yes"
@@ -107,7 +134,7 @@ def test_an_unknown_experiment_is_refused_with_the_names_that_exist(
     with pytest.raises(SystemExit) as stop:
         command.main(["speed"])
     assert stop.value.code == 2
-    assert "blocking, journal, attach, step, digest" in capsys.readouterr().err
+    assert "blocking, journal, attach, step, digest, observe" in capsys.readouterr().err
 
 
 def test_a_failed_experiment_shows_its_log_and_makes_the_command_fail(

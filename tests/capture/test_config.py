@@ -248,11 +248,11 @@ def test_two_leaves_of_one_dotted_name_are_both_kept() -> None:
     assert got == {"a.b": 1, "a.b#2": 2}
 
 
-def test_ten_thousand_keys_are_read_in_well_under_two_seconds() -> None:
+def test_ten_thousand_keys_take_well_under_two_seconds_of_processor_time() -> None:
     big = {f"layer{i}": {"lr": i * 1e-3, "name": f"block_{i}"} for i in range(5000)}
-    start = time.perf_counter()
+    start = time.thread_time()  # whoever else uses the machine is not in it
     got = config.capture(big)
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
     assert len(got.values) == 10_000
 
 
@@ -317,3 +317,13 @@ def test_an_object_without_a_config_is_refused_with_what_to_pass() -> None:
 def test_lone_surrogates_do_not_break_the_record() -> None:
     got = config.capture({"a\udcff": "b\udcff"}, argv=["\udcff"])
     assert Config.model_validate_json(got.model_dump_json()) == got
+
+
+def test_the_config_yaml_of_a_wandb_run_is_read_as_that_runs_config(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    held = {"wandb_version": 1, "_wandb": {"value": {"cli_version": "0.24"}}, "lr": {"value": 0.1}}
+    file.write_text(yaml.safe_dump({**held, "optim": {"desc": None, "value": {"eps": 1e-8}}}))
+    got = config.capture(file)
+    assert (got.source, values(got)) == ("wandb.config", {"lr": 0.1, "optim.eps": 1e-8})
+    file.write_text(yaml.safe_dump({"lr": {"value": 0.1}}))
+    assert values(config.capture(file)) == {"lr.value": 0.1}

@@ -125,6 +125,37 @@ def test_clipping_is_seen_whoever_imported_it_and_the_result_is_untouched() -> N
     assert clip_grad._clip_grads_with_norm_ is before
 
 
+def test_clipping_by_value_is_seen_whoever_imported_it_and_the_result_is_untouched() -> None:
+    """A name imported before the watch is seen too, a failing sink is swallowed, and all is undone afterwards."""
+    from torch.nn.utils import clip_grad, clip_grad_value_
+
+    assert clip.sees_values()
+    held = clip_grad.clip_grad_value_
+    code_before = [c.cell_contents for c in held.__closure__]
+    p = torch.nn.Parameter(torch.ones(4))
+    p.grad = torch.tensor([3.0, -3.0, 0.1, float("inf")])
+    norms: list[float] = []
+    values: list[float] = []
+
+    def angry(largest: float) -> None:
+        raise RuntimeError
+
+    ends = [clip.watch(lambda t, n: norms.append(t), values.append), clip.watch(lambda t, n: None, angry)]
+    assert clip_grad_value_(iter([p]), clip_value=0.5) is None
+    torch.nn.utils.clip_grad_value_(p, 0.25, foreach=False)
+    assert (values, norms) == ([0.5, 0.25], [])
+    assert p.grad.tolist() == [0.25, -0.25, pytest.approx(0.1), 0.25]
+    with pytest.raises(TypeError):
+        clip_grad_value_([p])
+    assert clip_grad.clip_grad_value_ is held is clip_grad_value_
+    ends[0]()
+    clip_grad_value_(p, 1.0)
+    ends[1]()
+    clip_grad_value_(p, 1.0)
+    assert values == [0.5, 0.25]
+    assert [c.cell_contents for c in held.__closure__] == code_before
+
+
 def test_predicting_a_schedule_leaves_it_as_it_was() -> None:
     """The prediction equals what the live scheduler then does, and moves nothing."""
     p = torch.nn.Parameter(torch.ones(1))

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tests.recorder.loop import Loop, attach
+from tests.warm import Warm
 
 
 @dataclass
@@ -23,6 +24,7 @@ class World:
 
     root: Path
     checkpoints: Path
+    warm: Warm
 
     @property
     def ledger(self) -> Path:
@@ -31,14 +33,11 @@ class World:
     def run(
         self, *arguments: str, code: int | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command as a user would."""
-        done = subprocess.run(
-            [sys.executable, "-c", "from lineage.cli import main; main()", *arguments],
-            capture_output=True,
-            text=True,
+        """Run the command in a process of its own."""
+        done = self.warm.run(
+            ["-c", "from lineage.cli import main; main()", *arguments],
             cwd=cwd or self.root.parent,
             env={**os.environ, "LINEAGE_DIR": str(self.root), "COLUMNS": "140"},
-            check=False,
         )
         if code is not None:
             assert done.returncode == code, (done.returncode, done.stdout[-1500:], done.stderr[-1500:])
@@ -50,10 +49,18 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory, warm_reader: Warm) -> World:
     """Three segments: healthy to NaN, faithful, habits."""
     base = tmp_path_factory.mktemp("cli")
-    w = World(base / "runs", base / "ck")
+    w = World(base / "runs", base / "ck", warm_reader)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(base)  # so that no git repository that is being worked on is captured
+        _train(w)
+    return w
+
+
+def _train(w: World) -> None:
+    """Train both runs."""
     healthy = Loop()
     with attach(healthy, w.root, run_id="healthy", config={"lr": 0.1, "clip": 1.0}) as rec:
         healthy.run(rec, 12)
@@ -73,7 +80,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         habits, w.root, resumed_from=w.checkpoints / "step-8", config={"lr": 0.1, "clip": 0.3}
     ) as rec:
         habits.run(rec, 12)
-    return w
 
 
 def test_show_tells_the_run_at_one_glance(world: World) -> None:
@@ -137,7 +143,10 @@ def test_diff_shows_requested_beside_effective(world: World) -> None:
     drifts = world.json("diff", "broken", code=1)
     clip = next(c for c in drifts[-1]["changes"] if c["concept"] == "grad_clip")
     assert (clip["requested_before"]["value"], clip["effective_after"]["value"]) == (1.0, 0.3)
-    assert world.json("diff", "broken", "healthy", code=0)[0]["changes"] == []
+    assert world.json("diff", "broken:2", "healthy", code=0)[0]["changes"] == []
+    newest = world.json("diff", "healthy", "broken", code=1)[0]["changes"]
+    assert {c["concept"] for c in newest} >= {"grad_clip"}
+    assert "A requested" in world.run("diff", "healthy", "broken", code=1).stdout
     assert "requested before" in world.run("diff", "broken", code=1).stdout
 
 

@@ -1,9 +1,9 @@
-"""Real W&B clients in a temporary home, a backend for them on loopback, and a real MLflow server."""
+"""Real W&B clients in a temporary home, a backend for them on loopback, and real MLflow stores."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before mlflow is imported
@@ -14,7 +14,6 @@ pytest.importorskip("torch")
 
 import mlflow
 
-from tests.trackers.mlflow.servers import Server
 from tests.trackers.wandb.stub_backend import StubBackend
 from tests.wandb_home import own_home
 
@@ -36,20 +35,11 @@ def backend(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend
     stub.close()
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One real MLflow server on SQLite for all tests here; whoever kills it starts it again."""
-    made = Server(tmp_path_factory.mktemp("mlflow-server"))
-    made.start()
-    yield made
-    made.kill()
-
-
 class Store:
     """An MLflow store on SQLite without a server, with all artifacts in the test's folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.uri = f"sqlite:///{folder}/mlflow.db"
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.uri = uri
         mlflow.set_tracking_uri(self.uri)
         self.client = mlflow.MlflowClient(self.uri)
         self.experiment = self.client.create_experiment(
@@ -62,9 +52,9 @@ class Store:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path, mlflow_database: Callable[[Path], str]) -> Store:
     """An MLflow store without a server."""
-    return Store(tmp_path)
+    return Store(tmp_path, mlflow_database(tmp_path))
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,10 @@ from mlflow import MlflowClient
 
 from lineage.ledger.reader import Ledger
 from lineage.recorder import identity
-from tests.recorder.loop import Loop, attach, only
+from tests.recorder.loop import Loop, only
 
 from .conftest import Store
-from .training import FIRST, finished, start_wandb, train
+from .training import FIRST, attach, finished, start_wandb, train
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -107,7 +107,7 @@ def test_a_rank_without_a_run_and_without_a_process_group_joins_the_segment_of_t
     root = home / "runs"
     for name, value in {"WORLD_SIZE": "2", "RANK": "1", "TORCHELASTIC_RUN_ID": "job-7"}.items():
         monkeypatch.setenv(name, value)
-    subprocess.run([sys.executable, "-c", RANK_ONE, str(root)], check=True, cwd=REPOSITORY, timeout=120)
+    subprocess.run([sys.executable, "-c", RANK_ONE, str(root)], check=True, cwd=REPOSITORY, timeout=600)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setattr(identity, "_attached", 0)  # as in a process of its own
     run, loop = start_wandb(config=FIRST), Loop()

@@ -11,11 +11,11 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from tests.recorder.loop import Loop, attach, only
+from tests.recorder.loop import Loop, only
 from tests.trackers.mlflow.conftest import MODELS
 from tests.trackers.mlflow.servers import Server
 
-from .training import CHANGED, FIRST, resumed, train
+from .training import CHANGED, FIRST, attach, resumed, train
 
 
 def tagged(tags: dict[str, str], kind: str) -> dict[int, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.recorder.loop import Loop, attach, only
+from tests.recorder.loop import Loop, only
 from tests.trackers.wandb.stub_backend import StubBackend
 
-from .training import CHANGED, FIRST, finished, logged, points, resumed, start_wandb, train
+from .training import CHANGED, FIRST, attach, finished, logged, points, resumed, start_wandb, train
 
 
 def sides(drift: dict[str, Any], concept: str) -> tuple[Any, ...]:

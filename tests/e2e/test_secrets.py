@@ -11,6 +11,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", params=["wandb", "mlflow"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    mlflow_database: Callable[[Path], str],
+) -> Path:
     """All output of one training process in a repository of its own; the folder above holds what was planted."""
     base = tmp_path_factory.mktemp(f"secrets-{request.param}")
     plants.repository(base / "repository", Path(__file__).with_name("secret_training.py"))
     plants.distributions(base / "site")
     out = base / "out"
     out.mkdir()
+    if request.param == "mlflow":
+        mlflow_database(out)
     own = {k: str(base / "home") for k in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")}
     environment = plants.variables(
         os.environ,
@@ -46,7 +53,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -98,11 +105,11 @@ def test_the_harmless_words_beside_the_secrets_are_recorded_in_every_place(train
     assert config.masked == 101  # fifty keys, fifty values, one list
 
 
-def test_the_page_shows_config_and_remote_and_keeps_diffs_and_variables_at_home(trained: Path) -> None:
-    """By default command line, values of variables and diffs stay on the machine."""
+def test_the_page_shows_config_and_remote_and_keeps_all_that_is_private_at_home(trained: Path) -> None:
+    """By default command line, values of variables, diffs and messages of exceptions stay on the machine."""
     shown = canaries(page(trained))
     assert {"config-key", "config-value", "git-remote"} <= shown
-    assert shown & {"diff", "argv", "variable"} == set()
+    assert shown & {"diff", "argv", "variable", "exception"} == set()
 
 
 def test_the_search_finds_every_secret_where_it_was_planted(trained: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import wandb
 
 import lineage
+from tests.recorder import loop as loops
 from tests.recorder.loop import Loop
 from trackers.wandb_ import offline_log
 
@@ -17,7 +18,12 @@ FIRST = {"lr": 0.1, "clip": 1.0}
 CHANGED = {"lr": 0.01, "clip": 0.3}
 
 
-def settle(rec: lineage.Recorder, seconds: float = 20.0) -> None:
+def attach(loop: Loop, root: Path, **options: Any) -> lineage.Recorder:
+    """Attach to a loop, with patience for the tracker at the end: a busy machine leaves no page behind."""
+    return loops.attach(loop, root, **{"exit_timeout": 120.0, **options})
+
+
+def settle(rec: lineage.Recorder, seconds: float = 300.0) -> None:
     """Wait until the page has caught up, as it does within one step of a real training."""
     w = rec._writer
     assert w is not None
@@ -68,10 +74,10 @@ def finished(run: Any) -> offline_log.OfflineRun:
     """Finish a run and read it back from its log, whose last block is written a moment after `finish`."""
     folder = run.settings.sync_dir
     run.finish()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while (log := offline_log.read_run(folder)).exit_code is None and time.monotonic() < end:
         time.sleep(0.05)
-    assert log.exit_code is not None, f"{folder} has no end after 20 s"
+    assert log.exit_code is not None, f"{folder} has no end after 120 s"
     return log
 
 

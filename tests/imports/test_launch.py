@@ -7,7 +7,13 @@ from lineage.imports.launch import read_launch, resolved
 
 def test_variables_of_the_script_are_put_in_and_say_nothing_besides() -> None:
     """`$NAME` and `${NAME}` take the script's value; what the script does not set stays as it is written."""
-    args = {"env:LAYERS": "70", "env:OUT": "$ROOT/x", "--num-layers": "$LAYERS", "--save": "${OUT}/c", "env:FLAG": "1"}
+    args = {
+        "env:LAYERS": "70",
+        "env:OUT": "$ROOT/x",
+        "--num-layers": "$LAYERS",
+        "--save": "${OUT}/c",
+        "env:FLAG": "1",
+    }
     assert resolved(args) == {"num-layers": "70", "save": "$ROOT/x/c", "env.FLAG": "1"}
 
 
@@ -20,9 +26,21 @@ def test_a_variable_that_refers_to_itself_ends() -> None:
 def test_versions_are_read_in_the_order_of_their_dates_whatever_the_order_of_the_file() -> None:
     """The newest stands first in most histories."""
     versions = [
-        {"date": "2022-03-22 10:00:00 +0100", "commit": "c", "args": {"--lr": "5e-5", "--save-interval": "100"}},
-        {"date": "2022-03-14 09:00:00 +0100", "commit": "a", "args": {"--lr": "6e-5", "--save-interval": "250"}},
-        {"date": "2022-03-21 09:00:00 +0100", "commit": "b", "args": {"--lr": "0.00006", "--save-interval": "200"}},
+        {
+            "date": "2022-03-22 10:00:00 +0100",
+            "commit": "c",
+            "args": {"--lr": "5e-5", "--save-interval": "100"},
+        },
+        {
+            "date": "2022-03-14 09:00:00 +0100",
+            "commit": "a",
+            "args": {"--lr": "6e-5", "--save-interval": "250"},
+        },
+        {
+            "date": "2022-03-21 09:00:00 +0100",
+            "commit": "b",
+            "args": {"--lr": "0.00006", "--save-interval": "200"},
+        },
     ]
     book = read_launch(versions, "launch.json", "run")
     rates = [e for e in book.entries if e.concept == "learning_rate"]

@@ -58,7 +58,8 @@ def test_the_verdict_of_an_imported_run_names_the_first_change_on_its_own_path(m
     (curve,) = [c for c in found.claims if c.claim == "loss_curve"]
     assert found.since_step == 18_501
     assert "optimizer" not in {k.concept for k in curve.chain}
-    assert [k.step for k in curve.chain if k.concept == "grad_clip"] == [56_401, 67_523, 72_234, 74_000]
+    assert [k.step for k in curve.chain if k.concept == "grad_clip"] == [56_401]
+    assert [k.step for k in curve.chain if k.concept == "update_clip"] == [67_523, 72_234, 74_000]
 
 
 def test_changes_that_only_neighbours_place_are_not_called_confounded(marin: Ledger) -> None:

@@ -96,21 +96,22 @@ def restore(checkpoint: str, **status: str) -> schemas.Restore:
 
 
 class History:
-    """A ledger's records, one after the other."""
+    """A ledger's records, one after the other; each run's ledger numbers its records in a range of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: str = "r", first: int = 100_000) -> None:
         self.records: list[schemas.Record] = []
+        self.run, self.first = run, first
 
     def add(self, payload: Any, segment: int, *, step: int | None = None, rank: int = 0) -> schemas.Record:
         """Add a record to a segment."""
         n = len(self.records)
         record = schemas.Record(
-            id=uid(100_000 + n),
-            run="r",
+            id=uid(self.first + n),
+            run=self.run,
             segment=uid(segment),
             rank=rank,
             step=step,
-            at=START + timedelta(seconds=n),
+            at=START + timedelta(seconds=n + self.first),
             mono=float(n),
             seq=n,
             prev=None,
@@ -148,13 +149,12 @@ class History:
         self.add(effective(), n, step=(at or 0) + 1)
         self.add(schemas.SegmentEnd(last_step=(at or 0) + steps), n, step=(at or 0) + steps)
 
-    def checkpoint(self, n: int, segment: int, step: int, parents: Sequence[int] = ()) -> None:
+    def checkpoint(self, n: int, segment: int, step: int, parents: Sequence[int] = (), **fields: Any) -> None:
         """A complete checkpoint."""
-        self.add(
-            schemas.Checkpoint(uid=uid(n), step=step, status="complete", parents=[uid(p) for p in parents]),
-            segment,
-            step=step,
+        saved = schemas.Checkpoint(
+            uid=uid(n), step=step, status="complete", parents=[uid(p) for p in parents], **fields
         )
+        self.add(saved, segment, step=step)
 
     def drift(self, segment: int, found: schemas.Drift, *, rank: int = 0) -> None:
         """What changed at a segment's beginning."""

@@ -143,6 +143,18 @@ def test_micro_batch_at_equal_global_batch_opens_no_regime() -> None:
     assert not found.confounded
 
 
+def test_a_changed_variable_is_named_without_its_values() -> None:
+    """The text of a drift goes to trackers; values of environment variables do not."""
+    before, after = (
+        environment().model_copy(update={"variables": v})
+        for v in ({"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "4"}, {"NCCL_ALGO": "Tree", "NCCL_DEBUG": "INFO"})
+    )
+    change = find(d.drift(side(env=before), side(env=after), from_step=11), "software")
+    assert change.text == (
+        "software differs: variable NCCL_ALGO changed, variable NCCL_DEBUG set, variable OMP_NUM_THREADS unset"
+    )
+
+
 def test_software_hardware_and_code_are_found() -> None:
     """Packages, devices and revisions are compared too."""
     gpu = environment(torch="2.13").model_copy(update={"devices": [schemas.Device(name="H200")]})

@@ -48,6 +48,7 @@ CASES: list[tuple[str, Any, Any, dict[str, Any], str, str]] = [
     ("checkpoint_interval", 250, 100, {}, "no", "operation-only"),
     ("eval_iters", 100, 5, {}, "no", "operation-only"),
     ("run_identity", "exp-1", "exp-2", {"restart": 7}, "no", "operation-only"),
+    ("determinism", False, True, {}, "no", "bitwise-only"),
     ("none", None, None, {}, "no", "observed-only"),
     ("rollback", "head", "5000", {"restart": 5000}, "cannot_tell", "branch-only"),
     ("scheduler", None, None, {"restart": 5000}, "cannot_tell", "ambiguous-word"),

@@ -238,3 +238,19 @@ def test_evaluations_made_in_two_ways_cannot_be_compared() -> None:
     found = next(c for c in verdict(h.records).claims if c.claim == "evaluation")
     assert found.status == "broken"
     assert "mmlu was run in 2 ways" in found.reason
+
+
+def test_a_state_of_several_parents_is_as_unknown_as_the_least_known_of_them() -> None:
+    """One half of it came from a segment that went on from nobody knows what."""
+    h = History()
+    h.segment(1)
+    h.checkpoint(10, 1, 10)
+    h.segment(2, start="unknown", at=500)
+    h.checkpoint(20, 2, 510)
+    h.segment(3, parent=10, at=10)
+    h.drift(3, unchanged(11))
+    h.checkpoint(30, 3, 20, [10, 20], transformation="merge")
+    assert set(statuses(verdict(h.records, segment=uid(3))).values()) == {"holds"}
+    found = verdict(h.records, checkpoint=uid(30))
+    assert set(statuses(found).values()) == {"not_shown"}
+    assert "was not named" in found.claims[0].reason

@@ -41,7 +41,7 @@ def test_under_a_path_that_cannot_be_a_folder_everything_goes_to_the_fallback(
     w = writer(tmp_path / "file" / "runs")
     w.write(segment(w.ids.segment))
     w.write(note(0))
-    w.rows("probes", [])
+    w.rows(probes=[])
     w.close()
     assert w.ledger == fallback
     assert w.unwritten == 0

@@ -34,7 +34,7 @@ def writers() -> Iterator[subprocess.Popen[str]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
 
 
 def life(writers: subprocess.Popen[str], ledger: Path, seed: int, after: int, delay: float) -> list[str]:

@@ -48,14 +48,20 @@ class Loop:
     """Everything a loop holds, and the running of it."""
 
     def __init__(
-        self, *, lr: float = 0.1, clip: float | None = 1.0, loader: Any = None, seed: int = 0
+        self,
+        *,
+        lr: float = 0.1,
+        clip: float | None = 1.0,
+        by_value: float | None = None,
+        loader: Any = None,
+        seed: int = 0,
     ) -> None:
         torch.manual_seed(seed)
         self.model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.1), nn.Linear(4, 1))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=lr)
         self.scheduler = torch.optim.lr_scheduler.LinearLR(self.optimizer, 0.1, 1.0, 20)
         self.loader = loader or Counted()
-        self.clip = clip
+        self.clip, self.by_value = clip, by_value
         self.done = 0
 
     @property
@@ -84,6 +90,8 @@ class Loop:
                 loss.backward()
                 if self.clip is not None:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+                if self.by_value is not None:
+                    torch.nn.utils.clip_grad_value_(self.model.parameters(), self.by_value)
                 self.optimizer.step()
                 self.scheduler.step()
                 st.loss(loss)

@@ -6,8 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import Subprocess, Warm
+
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
+
+
+SMALL = ("--batch-size", "2")
+"""The same model with less to compute: what is compared are bits, not results of training."""
+
+
+@pytest.fixture(autouse=True)
+def _ranks_start_warm(warm_trainer: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lineage.demo import run
+
+    monkeypatch.setattr(run, "subprocess", Subprocess(warm_trainer.address))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -16,8 +29,8 @@ def test_layer_on_and_off_give_the_same_bits(tmp_path: Path, world: int) -> None
     from lineage.demo import run
 
     story = run.Story(tmp_path, world=world, steps=24)
-    run.train(story, "on", ())
-    run.train(story, "off", ("--layer", "off"))
+    run.train(story, "on", SMALL)
+    run.train(story, "off", (*SMALL, "--layer", "off"))
     assert run.equal_losses(story, "on", "off")
     assert run.equal_weights(story, "on", "off")
     assert len(story.results["on"][0]["losses"]) == 24
@@ -28,8 +41,8 @@ def test_breaking_one_ranks_layer_changes_nothing(tmp_path: Path) -> None:
     from lineage.demo import run
 
     story = run.Story(tmp_path, world=2, steps=24)
-    run.train(story, "whole", ())
-    run.train(story, "broken", ("--kill-layer", "1:5"))
+    run.train(story, "whole", SMALL)
+    run.train(story, "broken", (*SMALL, "--kill-layer", "1:5"))
     assert run.equal_losses(story, "whole", "broken")
     assert run.equal_weights(story, "whole", "broken")
     log = (tmp_path / "broken" / "log-broken-1.txt").read_text()

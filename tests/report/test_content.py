@@ -71,7 +71,7 @@ def test_requested_and_effective_stand_side_by_side_where_they_differ(facts: Fac
 def test_a_mitigation_is_in_effect_only_with_evidence(facts: Facts) -> None:
     rows = pages.table(as_html.render(facts), "Declared mitigations", column="What")
     found = {r["What"].partition(" (")[0]: (r["In effect?"], r["Evidence"]) for r in rows}
-    assert found["gradient clipping"][0] == "in effect from step 9"
+    assert found["gradient clipping"][0] == "in effect from step 9 to step 12"
     assert found["weight decay"][0] == "NOT in effect"
     assert "holds 0.01" in found["weight decay"][1]
 
@@ -89,19 +89,28 @@ def test_every_branch_tip_has_its_own_verdict(facts: Facts) -> None:
 
 
 def test_the_phase_table_gives_steps_samples_rates_batch_and_mitigations(facts: Facts) -> None:
-    first, faithful, bad = facts.phases
-    assert (first.steps, first.samples, first.tokens, first.abandoned_from) == (
-        "1 to 10",
-        "0 to 20",
-        "0 to 640",
-        9,
-    )
+    first, tail, faithful, bad = facts.phases
+    assert [(p.steps, p.segments, p.abandoned) for p in facts.phases] == [
+        ("1 to 8", (1,), False),
+        ("9 to 10", (1,), True),
+        ("9 to 10", (2,), True),
+        ("9 to 12", (3,), False),
+    ]
+    assert (first.samples, first.tokens) == ("0 to 16 samples", "0 to 512 tokens")
+    assert (tail.samples, tail.regime) == ("16 to 20 samples", 0)
     assert (faithful.regime, bad.regime) == (0, 1)
-    assert bad.samples == "16 to 24"
-    assert bad.learning_rate == "0.001"
-    assert first.learning_rate.endswith(" to 0.003")  # it warms up
-    assert bad.batch == "2 samples (2 x 1 x 1)"
-    assert bad.mitigations == ("gradient clipping 0.3, since step 9",)
+    assert bad.samples == "16 to 24 samples"
+    assert bad.learning_rate is not None
+    assert (bad.learning_rate.text, bad.learning_rate.how) == ("0.001", "measured")
+    assert first.learning_rate is not None
+    assert first.learning_rate.text.endswith(" to 0.003")  # it warms up
+    assert bad.batch is not None
+    assert bad.batch.text == "2 (2 x 1 x 1)"
+    assert bad.start.startswith("step 8 of segment 1 (")
+    clip = next(m for m in bad.mitigations if m.concept == "grad_clip")
+    assert (clip.value, clip.first, clip.last, clip.in_effect) == ("0.3", 9, 12, "yes")
+    decay = next(m for m in bad.mitigations if m.concept == "weight_decay")
+    assert decay.in_effect == "no"
     assert first.mitigations == ()
 
 

@@ -186,6 +186,9 @@ def test_a_run_that_records_little_says_so_and_names_the_lines_to_add(tmp_path: 
     added = {r["What"]: r["The line that would add it"] for r in rows}
     assert added["optimizer"] == "lineage.attach(run, optimizer=optimizer)"
     assert added["checkpoints"] == "rec.checkpoint(path, step=step)"
-    assert found.phases[0].consumed == "not recorded"
+    (phase,) = found.phases
+    assert (phase.tokens, phase.samples, phase.data_mix, phase.clip) == (None, None, None, None)
+    row = pages.table(as_html.render(found), "Phases", column="Phase")[0]
+    assert (row["Consumed"], row["Data mix"], row["Clipping"]) == ("not shown", "not shown", "not shown")
     assert found.answer.claims.startswith("not shown: comparison of loss curves, scaling-law fit")
     assert found.answer.then.startswith("The line that would show it: lineage.attach(run, ")

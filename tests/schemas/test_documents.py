@@ -71,7 +71,7 @@ def test_links_within_the_documents_lead_somewhere() -> None:
         anchors = {
             re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-")
             for h in re.findall(r"^#+ (.*)", text, re.M)
-        }
+        } | set(re.findall(r'<a id="([^"]+)">', text))
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if target.startswith("#"):
                 assert target[1:] in anchors, f"{page}: {target}"

@@ -37,6 +37,19 @@ def test_unknown_fields_of_a_newer_addition_are_kept_at_every_depth() -> None:
     assert isinstance(record.payload, schemas.Checkpoint)
 
 
+def test_an_unknown_word_of_an_enum_is_kept_and_a_constant_is_no_enum() -> None:
+    data = _line("mitigation", schema="lineage/record/1-0-7")
+    data["payload"]["after"] = {"type": "complex", "value": [0.5, 1]}
+    record = schemas.read_line(_bytes(data))
+    assert (record.payload.after.type, record.payload.after.value) == ("complex", [0.5, 1])
+    data = _line("journal_header", schema="lineage/record/1-0-7")
+    data["payload"]["format"] = "lineage-journal/2"
+    with pytest.raises(schemas.RecordError, match="format"):
+        schemas.read_line(_bytes(data))
+    with pytest.raises(ValidationError):
+        schemas.Seal(why="a word of tomorrow", heads=[], root="sha256:00")  # type: ignore[arg-type]
+
+
 def test_a_new_kind_of_payload_is_kept_whole() -> None:
     data = _line("run", schema="lineage/record/1-1-0")
     data["payload"] = {"kind": "autopsy", "organ": "loader", "weight": [1, {"g": 2}]}

@@ -312,12 +312,13 @@ class MlflowTracker:
         payload: Any = record.payload
         return checkpoints.mark(self._store, self._facts(), payload)
 
-    def _seal(self, record: Shown, page: Page) -> str:
-        """Anchor the newest root: it covers all that came before, so one tag is enough for any number of saves."""
+    def _seal(self, record: Shown, page: Page) -> str | None:
+        """Anchor the newest root, which covers all before it, in one tag; None where a newer one stands there."""
         name, data = key("anchor"), layout.seal(record)
         now = json.loads(self._facts().tags.get(name, "{}"))
-        if str(now.get("at", "")) <= data["at"]:
-            self._store.log({name: dumps(data)})
+        if str(now.get("at", "")) > data["at"]:
+            return None
+        self._store.log({name: dumps(data)})
         return f"runs/{self._run_id}/tags/{name}"
 
     def _segment_end(self, record: Shown, page: Page) -> str | None:
@@ -350,7 +351,8 @@ class MlflowTracker:
         name, folder = key("degraded", payload.part), key("degraded") + "/"
         names = {n for n in self._facts().tags if n.startswith(folder)} | {name}
         parts = ", ".join(sorted(n.removeprefix(folder) for n in names))
-        self._store.log({name: fit_text(layout.degraded(payload)), key("degraded_parts"): fit_text(parts)})
+        words = fit_text(text.degraded(record, message="text" in page.share))
+        self._store.log({name: words, key("degraded_parts"): fit_text(parts)})
         return f"tag {name}"
 
     def _tracker_note(self, record: Shown, page: Page) -> str | None:

@@ -237,9 +237,3 @@ def coverage(payload: schemas.Coverage) -> str:
     if payload.gaps:
         parts.append("Gaps: " + "; ".join(payload.gaps))
     return ". ".join(parts)
-
-
-def degraded(payload: schemas.Degraded) -> str:
-    """Return what failed inside the layer and what follows."""
-    remedy = f" {payload.remedy}" if payload.remedy else ""
-    return f"{payload.code}: {payload.error}. {payload.consequence}{remedy}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .. import text
 from .._rooms import schemas
 from ..base import PREFIX, Page, Shown
 from . import words
@@ -137,8 +138,7 @@ def incident(h: Handle, record: Shown, page: Page) -> str | None:
 
 def degraded(h: Handle, record: Shown, page: Page) -> str | None:
     """Show what is no longer recorded, without the exception's own words."""
-    d: schemas.Degraded = payload(record)
-    return _text(h, record, "degraded", f"{d.part}: {d.consequence} ({d.code})")
+    return _text(h, record, "degraded", text.degraded(record, message="text" in page.share))
 
 
 def tracker_note(h: Handle, record: Shown, page: Page) -> str | None:
@@ -159,13 +159,14 @@ def coverage(h: Handle, record: Shown, page: Page) -> str | None:
 
 
 def seal(h: Handle, record: Shown, page: Page) -> str | None:
-    """Anchor the root of all chains; returns its place. An older root never replaces a newer one."""
+    """Anchor the root of all chains; returns its place. An older root never replaces a newer one: None then."""
     s: schemas.Seal = payload(record)
     key = f"{PREFIX}anchor"
-    if not h.outdated("anchor", record):
-        h.newest["anchor"] = record.id
-        facts = {"root": s.root, "seq": record.seq, "record": record.id, "segment": record.segment}
-        h.config({key: facts if record.step is None else {**facts, "step": record.step}})
+    if h.outdated("anchor", record):
+        return None
+    h.newest["anchor"] = record.id
+    facts = {"root": s.root, "seq": record.seq, "record": record.id, "segment": record.segment}
+    h.config({key: facts if record.step is None else {**facts, "step": record.step}})
     return h.place(key)
 
 

@@ -11,6 +11,8 @@ from . import words
 from .handle import OUR_TAG, VERDICT, Handle, payload
 
 FIRST_NON_FINITE = f"{PREFIX}first_non_finite"
+STATE = {"slow_rise": "rises slowly", "new_level": "has a new level"}
+KIND = {"non_finite": "non-finite", "slow_rise": "slow rise of", "new_level": "new level of"}
 
 
 def verdict(h: Handle, record: Shown, page: Page) -> str | None:
@@ -49,7 +51,11 @@ def alarm(h: Handle, record: Shown, page: Page) -> str | None:
     if a.phase != "onset":
         return None
     number = h.number(record, page)
-    state = f"is {words.number(a.value)}" if a.abnormal == "non_finite" else "is out of its range"
+    state = (
+        f"is {words.number(a.value)}"
+        if a.abnormal == "non_finite"
+        else STATE.get(a.abnormal, "is out of its range")
+    )
     line = f"{words.where(record.rank, record.step, number)}: {words.signal(a.signal)} {state}"
     shown = None
     if a.abnormal == "non_finite":
@@ -58,9 +64,9 @@ def alarm(h: Handle, record: Shown, page: Page) -> str | None:
             h.first = cell
             h.summary({FIRST_NON_FINITE: line})
         shown = h.place(FIRST_NON_FINITE)
-    kind = "non-finite" if a.abnormal == "non_finite" else "out of range"
+    kind = KIND.get(a.abnormal, "out of range")
     title = f"Lineage: {kind} {words.signal(a.signal)}, {words.where(record.rank, record.step)}"
-    more = f"\n{a.code}. Where it began: `lineage first-bad`."
+    more = f"\n{a.code}." + ("" if a.abnormal == "slow_rise" else " Where it began: `lineage first-bad`.")
     if h.alert(f"{a.abnormal}:{record.segment}", title, line + more, "WARN"):
         shown = shown or h.place("alert")
     h.config({})

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before mlflow is imported
@@ -20,17 +20,8 @@ needs_models = pytest.mark.skipif(not MODELS, reason="LoggedModels came with MLf
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One real MLflow server for all tests that leave it running."""
-    made = Server(tmp_path_factory.mktemp("mlflow-server"))
-    made.start()
-    yield made
-    made.kill()
-
-
-@pytest.fixture(scope="session")
-def sqlite_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow-sqlite')}/mlflow.db"
+def sqlite_uri(tmp_path_factory: pytest.TempPathFactory, mlflow_database: Callable[[Path], str]) -> str:
+    return mlflow_database(tmp_path_factory.mktemp("mlflow-sqlite"))
 
 
 @pytest.fixture

@@ -30,7 +30,11 @@ class Server:
         self.uri = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, patience: float = 120.0) -> None:
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, patience: float = 240.0) -> None:
         command = [
             *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)),
             *("--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", "--workers", "1"),
@@ -38,7 +42,13 @@ class Server:
         ]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+                command,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                # no job runners: they are processes of their own that import MLflow again, and no test has a job
+                env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+                start_new_session=True,
             )
         end = time.monotonic() + patience
         while time.monotonic() < end:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.connections import connecting, mine
 from trackers import Outbox, TrackerRefused, TrackerUnavailable
 from trackers.mlflow_ import rest
 
@@ -15,19 +15,11 @@ from .conftest import MODELS, Case
 from .servers import Faulty, Server
 
 
-@pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path)
-    made.start()
-    yield made
-    made.kill()
-
-
 @pytest.mark.slow
 def test_a_server_killed_in_the_middle_and_restarted_has_every_record_exactly_once(
-    own_server: Server, tmp_path: Path
+    server: Server, tmp_path: Path
 ) -> None:
-    case = Case(own_server.uri, tmp_path)
+    case = Case(server.uri, tmp_path)
     shown: list[str] = []
     troubles: list[tuple[Exception, bool]] = []
     outbox = Outbox(
@@ -49,16 +41,16 @@ def test_a_server_killed_in_the_middle_and_restarted_has_every_record_exactly_on
         outbox.put(made)
     while len(shown) < 3:
         time.sleep(0.01)
-    own_server.kill()
-    started = time.monotonic()
-    for made in records[6:]:
-        outbox.put(made)
-    assert time.monotonic() - started < 0.1  # the caller never waits
+    server.kill()
+    with connecting() as threads:
+        for made in records[6:]:
+            outbox.put(made)
+    assert mine(threads) == 0  # the caller never waits for the server
     while not troubles:
         time.sleep(0.01)
     assert outbox.drain(1.0) > 0
-    own_server.start()
-    assert outbox.close(60.0) == 0
+    server.start()
+    assert outbox.close(600.0) == 0
 
     assert shown == [r.id for r in records]
     assert all(isinstance(e, TrackerUnavailable) and not final for e, final in troubles)
@@ -76,23 +68,20 @@ def test_a_server_killed_in_the_middle_and_restarted_has_every_record_exactly_on
     assert len(case.outputs()) == len(names)
 
 
-def test_a_call_to_a_dead_server_fails_in_seconds_where_mlflow_takes_minutes(served: Case) -> None:
+def test_a_call_to_a_dead_server_fails_at_the_first_try_where_mlflow_takes_minutes(served: Case) -> None:
     tracker = served.attach("http://127.0.0.1:1")
-    started = time.monotonic()
-    with pytest.raises(TrackerUnavailable, match=r"127\.0\.0\.1:1"):
+    with connecting() as threads, pytest.raises(TrackerUnavailable, match=r"127\.0\.0\.1:1"):
         tracker.show(b.record(b.verdict(), segment=served.segment), served.page)
-    assert time.monotonic() - started < 5.0
+    assert len(threads) == 1  # MLflow's client tries eight times, with longer and longer pauses
 
 
 def test_a_server_that_never_answers_is_given_up_after_the_time_limit(
     served: Case, faulty: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rest, "TIMEOUT", (1.0, 1.5))
+    monkeypatch.setattr(rest, "TIMEOUT", (10.0, 1.5))
     faulty.fail("hang")
-    started = time.monotonic()
-    with pytest.raises(TrackerUnavailable, match="timeout"):
+    with pytest.raises(TrackerUnavailable, match="timeout"):  # and not that the server hung up, 60 s later
         served.attach(faulty.uri).show(b.record(b.verdict(), segment=served.segment), served.page)
-    assert 1.0 < time.monotonic() - started < 4.0
     assert len(faulty.seen) == 1  # tried once: the outbox decides when to try again
 
 

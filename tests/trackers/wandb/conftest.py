@@ -64,8 +64,8 @@ def finished(run: Any) -> offline_log.OfflineRun:
     """Finish a run and read it back from its log, whose last block is written a moment after `finish`."""
     folder = run.settings.sync_dir
     run.finish()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while (log := offline_log.read_run(folder)).exit_code is None and time.monotonic() < end:
         time.sleep(0.05)
-    assert log.exit_code is not None, f"{folder} has no end after 20 s"
+    assert log.exit_code is not None, f"{folder} has no end after 120 s"
     return log

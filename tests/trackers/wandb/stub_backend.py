@@ -1,7 +1,7 @@
 """A backend on loopback that a real W&B client can run online against: what it receives is kept in memory.
 
 Not a W&B server: it merges nothing, and answers only the operations that a run with files, alerts and
-artifacts needs. `delay` makes every answer slow (seconds), `status` makes every answer an HTTP error.
+artifacts needs. Within `silent()` no request is answered, `status` makes every answer an HTTP error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import gzip
 import json
 import re
 import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -88,7 +89,8 @@ class StubBackend:
         self.files: dict[str, bytes] = {}
         self.calls: list[str] = []
         self.faults: list[str] = []
-        self.delay = 0.0
+        self._answering = threading.Event()
+        self._answering.set()
         self.status = 0
         self._lock = threading.RLock()
         self._port = 0
@@ -109,6 +111,15 @@ class StubBackend:
         self.listening = False
         self._server.shutdown()
         self._server.server_close()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Answer nothing until the end of the block; then all that has been asked."""
+        self._answering.clear()
+        try:
+            yield
+        finally:
+            self._answering.set()
 
     def artifact(self, alias: str) -> StoredArtifact:
         """Return the newest artifact with an alias."""
@@ -137,7 +148,7 @@ class StubBackend:
 
             def _serve(self) -> None:
                 body = self._body()
-                time.sleep(backend.delay)
+                backend._answering.wait()
                 if backend.status:
                     self._answer({"error": "by request of the test"}, backend.status)
                     return

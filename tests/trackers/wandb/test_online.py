@@ -19,7 +19,7 @@ from . import builders as b
 PINNED = ["lineage/verdict"] if hasattr(wandb.Run, "pin_config_keys") else []
 
 
-def wait_for(found: Callable[[], Any], seconds: float = 20) -> Any:
+def wait_for(found: Callable[[], Any], seconds: float = 120) -> Any:
     end = time.monotonic() + seconds
     while not (value := found()) and time.monotonic() < end:
         time.sleep(0.05)

@@ -39,7 +39,7 @@ def core_pids() -> list[int]:
 def stop(pid: int) -> None:
     """Stop a process, and wait until each of its threads stands still."""
     os.kill(pid, signal.SIGSTOP)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
         if all(text.rpartition(")")[2].split()[0] == "T" for text in stats):
@@ -47,16 +47,13 @@ def stop(pid: int) -> None:
     raise AssertionError(f"process {pid} did not stop")
 
 
-def test_a_slow_server_delays_scalars_config_and_verdicts_by_nothing(start, backend, page):
+def test_scalars_config_and_verdicts_wait_for_no_answer_of_the_server(start, backend, page):
     run = start(mode="online", id="r1", settings=IMPATIENT)
     tracker = WandbTracker(run)
-    backend.delay = 5
-    begun = time.monotonic()
-    tracker.show(b.record(b.config(lr=0.1)), page)
-    tracker.show(b.record(b.regime(0, 1)), page)
-    tracker.show(b.record(b.verdict(1, loss_curve="broken")), page)
-    assert time.monotonic() - begun < 2
-    backend.delay = 0
+    with backend.silent():  # who waited for an answer in here would wait for ever
+        tracker.show(b.record(b.config(lr=0.1)), page)
+        tracker.show(b.record(b.regime(0, 1)), page)
+        tracker.show(b.record(b.verdict(1, loss_curve="broken")), page)
     run.finish()
     assert backend.runs["r1"].tags == ["lineage:broken"]
     assert backend.runs["r1"].values["lineage/regime/001"]["index"] == 0
@@ -70,10 +67,8 @@ def test_a_server_gone_for_a_while_delays_nothing_and_receives_everything_later(
         backend.status = 503
     else:
         backend.close()
-    begun = time.monotonic()
-    tracker.show(b.record(b.regime(0, 1)), page)
+    tracker.show(b.record(b.regime(0, 1)), page)  # both return although nothing arrives
     tracker.show(b.record(b.verdict(1, loss_curve="broken")), page)
-    assert time.monotonic() - begun < 2
     time.sleep(1)
     if gone == "503":
         backend.status = 0
@@ -112,7 +107,7 @@ def test_a_record_that_a_hanging_wandb_core_has_only_buffered_is_not_taken_for_s
     finally:
         os.kill(pid, signal.SIGCONT)
     assert tracker.show(note, page)
-    assert finished(run).summary["lineage/degraded"] == "probes: none seen (LIN-L001)"
+    assert finished(run).summary["lineage/degraded"] == "LIN-L001: probes: none seen"
 
 
 def test_a_record_that_failed_is_shown_in_full_when_it_is_sent_again(start, page, monkeypatch):
@@ -144,7 +139,7 @@ def test_the_outbox_survives_the_death_of_wandb_core(start, page):
         on_trouble=lambda error, item, final: troubles.append((error, final)),
     )
     outbox.put(b.record(b.regime(0, 1)))
-    assert outbox.drain(10) == 0
+    assert outbox.drain(120) == 0
     (pid,) = core_pids()
     os.kill(pid, signal.SIGKILL)
     outbox.put(b.record(b.verdict(1, loss_curve="broken")))

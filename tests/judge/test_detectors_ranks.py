@@ -1,0 +1,65 @@
+"""Ranks of one step judged against each other."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from lineage.judge.detect_ranks import RANKS, odd_ranks
+
+
+def norms(size: int, r: random.Random, sigma: float = 0.12) -> dict[int, float]:
+    """Local gradient norms of the ranks at one step."""
+    return {i: 2.0 * math.exp(r.gauss(0.0, sigma)) for i in range(size)}
+
+
+@pytest.mark.parametrize("size", [3, 4, 8, 64, 512])
+def test_ranks_that_differ_as_batches_do_are_not_odd(size: int) -> None:
+    """Nor does the number of ranks make some of them odd."""
+    r = random.Random(size)
+    assert not any(odd_ranks("grad_norm_local", norms(size, r)) for _ in range(20_000 // size))
+
+
+@pytest.mark.parametrize("size", [8, 64, 512])
+def test_the_first_step_can_be_judged(size: int) -> None:
+    """One rank at ten times the others, without any history."""
+    values = norms(size, random.Random(0))
+    (found,) = odd_ranks("grad_norm_local", {**values, 5: 20.0})
+    assert found.ranks == (5,)
+    assert found.abnormal == "out_of_range"
+    assert found.value == 20.0
+    assert found.median == pytest.approx(2.0, rel=0.15)
+    assert found.of == size
+    assert found.detector == RANKS["grad_norm_local"].parameters()
+
+
+def test_several_odd_ranks_do_not_hide_each_other() -> None:
+    """Up to a half of the ranks can be off without moving the median much."""
+    values = norms(16, random.Random(0))
+    (found,) = odd_ranks("grad_norm_local", {**values, 3: 50.0, 9: 60.0, 12: 400.0})
+    assert found.ranks == (12, 9, 3)
+
+
+def test_non_finite_ranks_are_named_beside_finite_ones() -> None:
+    """Where all ranks are non-finite, they do not differ, and nothing is said here."""
+    values = norms(8, random.Random(0))
+    (found,) = odd_ranks("loss", {**values, 2: math.nan, 6: math.inf})
+    assert (found.abnormal, found.ranks) == ("non_finite", (2, 6))
+    assert odd_ranks("loss", dict.fromkeys(range(8), math.nan)) == []
+
+
+def test_two_ranks_cannot_tell_which_of_them_is_odd() -> None:
+    """Nothing is said, rather than a guess."""
+    assert odd_ranks("grad_norm_local", {0: 1.0, 1: 1000.0}) == []
+
+
+def test_a_reduced_norm_is_the_same_on_all_ranks_and_not_compared() -> None:
+    """Only signals that a rank has of its own are."""
+    assert odd_ranks("grad_norm", {0: 1.0, 1: 1.0, 2: 1.0, 3: 1e6}) == []
+
+
+def test_equal_ranks_have_a_floor() -> None:
+    """Replicas that agree to the last bit must not make a last digit odd."""
+    assert odd_ranks("loss", {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0, 4: 2.1}) == []

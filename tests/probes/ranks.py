@@ -1,0 +1,31 @@
+"""Real processes over gloo, for tests. Each rank runs one function of its own and leaves what it returns."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing as mp
+
+Body = Callable[[int, int], Any]
+
+
+def run(body: Body, world: int, folder: Path) -> list[Any]:
+    """Run `body(rank, world)` on `world` processes; returns what each returned (plain values)."""
+    mp.start_processes(_rank, (body, world, str(folder)), nprocs=world, start_method="spawn")
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
+
+
+def _rank(rank: int, body: Body, world: int, folder: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(f"{folder}/store", world)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    found = body(rank, world)
+    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
