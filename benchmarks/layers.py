@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lineage.judge.detect_family import Family
+from lineage.judge.detect_family import LAYERS, RANKS_OVER_TIME, Family, FamilyRule
 from lineage.judge.detect_ranks import odd_ranks
 from lineage.judge.detectors import NORM, Detector
 
@@ -51,15 +51,15 @@ Norms = Mapping[str, float]
 class _Together:
     """Our detector of families: the names it flags."""
 
-    def __init__(self) -> None:
-        self._family = Family()
+    def __init__(self, rule: FamilyRule = LAYERS) -> None:
+        self._family = Family(rule)
 
     def judge(self, row: Norms) -> set[str]:
         return {name for f in self._family.update(row) for name in f.members}
 
     def fork(self) -> _Together:
         other = _Together()
-        other._family = Family(state=self._family.state())
+        other._family = Family(self._family.rule, self._family.state())
         return other
 
 
@@ -119,7 +119,9 @@ def run(
             table.add(**_row(data, what, layers, make, trials))
         for signal, prefix in (("grad_norm_local", "local"), ("loss", "loss")):
             ranks = norms.family(columns, prefix)[:recorded]
-            table.add(**_row(data, f"{OVER_TIME}, {signal}", ranks, _Together, trials))
+            table.add(
+                **_row(data, f"{OVER_TIME}, {signal}", ranks, partial(_Together, RANKS_OVER_TIME), trials)
+            )
             table.add(**_row(data, f"{RANKS}, {signal}", ranks, partial(_Ranks, signal), trials))
     for size in sizes:
         rows = simulated(size, steps)
@@ -134,7 +136,8 @@ def run(
     table.notes = [
         "false alarm: a step at which anything is flagged; found: the member that jumped is among those named",
         "recorded: real training of small GPTs, one norm per parameter and step, each rank a micro-batch of its "
-        "own; they differ in depth, width, rate, ranks and seed. The rules for families and ranks were chosen on those seen. Public runs log no such norms",
+        "own; they differ in depth, width, rate, ranks and seed. The rules for families and ranks were chosen on "
+        "those seen. Public runs log no such norms",
         f"simulated: log-normal norms with Student's t noise ({DEGREES} degrees; 0.1 to 0.3 nats by layer, 0.15 "
         "by rank) and, for layers, a common factor of 0.1 nats",
         "few ranks cannot tell an odd one well without history: with three or four, ten times is sometimes "

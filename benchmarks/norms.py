@@ -4,6 +4,7 @@ the later steps of a public run that logs its gradient norm (its source stands i
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,6 +28,7 @@ def family(columns: dict[str, list[float]], prefix: str) -> list[dict[str, float
     return [dict(zip((n.partition("/")[2] for n in names), row, strict=True)) for row in rows]
 
 
+@cache
 def recorded() -> dict[str, Curve]:
     """Rank 0's loss and the reduced norm of the recordings, as `recorded-<part>/<signal>`, and `llmc-rest/...`."""
     rest = pq.read_table(FOLDER / "llmc-rest.parquet").to_pydict()

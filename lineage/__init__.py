@@ -46,6 +46,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     import importlib
 
+    if name == "observe":
+        return importlib.import_module(".observe", __name__)
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module 'lineage' has no attribute {name!r}")

@@ -33,9 +33,10 @@ def warm_reader() -> Iterator[Warm]:
 
 @pytest.fixture(scope="session")
 def warm_trainer() -> Iterator[Warm]:
-    """Processes that start with torch and what it imports for distributed training."""
+    """Processes that start with torch, what it imports for distributed training, and what draws reports."""
     pytest.importorskip("torch")
-    with Warm("torch.nn.parallel", "torch._dynamo", "pydantic", "pyarrow.parquet") as server:
+    reports = ("altair", "jinja2", "vl_convert", "markdown_it")
+    with Warm("torch.nn.parallel", "torch._dynamo", "pydantic", "pyarrow.parquet", *reports) as server:
         yield server
 
 

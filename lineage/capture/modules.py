@@ -41,14 +41,19 @@ def is_installed(path: Path) -> bool:
 
 
 def _files(repository: Path | None) -> Iterator[Path]:
+    folders: dict[str, Path | None] = {}  # looked into once: thousands of modules lie in hundreds of folders
     for module in list(sys.modules.values()):
         name = getattr(module, "__file__", None)
         if not isinstance(name, str) or not name:
             continue
-        path = Path(os.path.realpath(name))
-        in_repository = repository is not None and path.is_relative_to(repository)
-        if not in_repository and not is_installed(path) and path.is_file():
-            yield path
+        folder, file = os.path.split(os.path.realpath(name) if os.path.islink(name) else name)
+        if folder not in folders:
+            real = Path(os.path.realpath(folder))
+            in_repository = repository is not None and real.is_relative_to(repository)
+            folders[folder] = None if in_repository or is_installed(real) else real
+        where = folders[folder]
+        if where is not None and (where / file).is_file():
+            yield where / file
 
 
 @cache

@@ -15,7 +15,7 @@ from ..capture.later import Later
 from ..recorder.contain import log
 from ..recorder.identity import TakenOver, world
 from ..recorder.settings import Settings, resolve
-from . import ranks
+from . import before, ranks
 from ._light import light
 from .observation import Shared
 from .runs import Runs, contained
@@ -79,6 +79,8 @@ class Observer:
         """Begin to look at the queue. Never waits."""
         switch = light.events.SWITCH
         switch.later, switch.wake, switch.limit = Later, self.wake, LIMIT
+        switch.before = (lambda given: before.held(given, self.shared.settings)) if self.enabled else None
+        switch.attached = lambda: self.runs.attached()  # noqa: PLW0108 - a forked child has other runs
         me = world()
         if self.enabled and me.world_size > 1 and me.rank != 0 and ranks.meeting() is not None:
             self.runs.further_rank()

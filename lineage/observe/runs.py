@@ -187,8 +187,6 @@ class Runs:
     # -- files
 
     def _saved(self, at: float, by: str, path: str, stat: Any, facts: dict[str, Any], future: Any) -> None:
-        if self._attached():
-            return  # `rec.checkpoint` records it, with the digests of the live state
         o = self._newest() or self._without_tracker()
         if o is not None and o.begin() and o.saves is not None:
             o.saves.seen(by, path, stat, facts, future, o.rows.last)
@@ -206,8 +204,6 @@ class Runs:
                 o.saves.seen(by, path, stat, facts, future, None)
 
     def _loaded(self, at: float, by: str, path: str, stat: Any, facts: dict[str, Any], future: Any) -> None:
-        if self._attached():
-            return
         load = look_up(
             Loaded(path, by, at, facts, stat if "distributed" not in by else None),
             Path(str(self.shared.settings.dir)),
@@ -223,7 +219,7 @@ class Runs:
 
     def _begin(self, key: Key, start: Start) -> Observation | None:
         """A tracker's run starts: it joins the training that another tracker shows, or is one of its own."""
-        if key in self.handed and self._attached():
+        if key in self.handed and self.attached():
             return None
         top = self._newest()
         joined = top is not None and top.active and key[0] not in top.trackers() and start.parent is None
@@ -278,7 +274,8 @@ class Runs:
         same = os.path.abspath(str(recorder.settings.dir)) == str(self.shared.settings.dir)
         return begun if same else None
 
-    def _attached(self) -> bool:
+    def attached(self) -> bool:
+        """Whether a recorder of `lineage.attach` is live: it records files itself, with what only it sees."""
         return any((rec := r()) is not None and rec.live for r in self._recorders)
 
 

@@ -17,7 +17,13 @@ def wandb_run(run: Any, asked: dict[str, Any]) -> Start:
     facts = {k: asked[k] for k in ("resume", "resume_from", "fork_from") if asked.get(k)}
     if asked.get("resumed") or facts.get("resume_from"):
         facts["resumed"] = True
-    return Start(alias, name=asked.get("name"), asked=facts, unhandled=asked.get("unhandled", 0))
+    return Start(
+        alias,
+        name=asked.get("name"),
+        asked=facts,
+        held=asked.get("held"),
+        unhandled=asked.get("unhandled", 0),
+    )
 
 
 def wandb_config(config: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""One read on the CPU: two fast passes over a piece that lies in the cache, a slow one only over broken pieces.
+"""One read on the CPU: three fast passes over a piece that lies in the cache, a slow one only over broken pieces.
 
 There is no queue to wait for on a CPU, so the values of a piece may decide what is done with it: a piece without
-NaN, infinity or extreme magnitude, which is nearly every one, is done after its norm and its smallest and largest
+NaN, infinity or extreme magnitude, which is nearly every one, is done after its norm, its smallest and its largest
 element. Sums: float32 over runs of 2,048 elements (relative error below 2e-6), then exactly rounded float64 over
 the runs, in an order that no thread count changes.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,16 +32,17 @@ def read(flats: Sequence[Any], *, digest: bool = False, starts: Sequence[int] = 
 
     `starts`: for each of them the index of its first element in the unsharded tensor, for the digest.
     """
-    tally = Tally()
+    tally, parts = Tally(), []
     lanes = torch.zeros(2, dtype=torch.int64) if digest else None
     for i, flat in enumerate(flats):
         widen = Widen(flat)
         for at, part in pieces(flat):
-            tally.add(widen(part), part)
+            parts.append(part)
+            tally.add(widen(part))
             if lanes is not None:
                 words = d.words(part)
                 lanes += d.part(words, (starts[i] + at) * (words.numel() // part.numel()))
-    return tally.row(sum(flat.numel() for flat in flats), lanes)
+    return tally.row(sum(flat.numel() for flat in flats), parts.__getitem__, lanes)
 
 
 def pieces(flat: Any) -> Iterator[tuple[int, Any]]:
@@ -51,17 +52,6 @@ def pieces(flat: Any) -> Iterator[tuple[int, Any]]:
         return
     for i, part in enumerate(flat.split(PIECE)):
         yield i * PIECE, part
-
-
-def squares(piece: Any) -> list[float]:
-    """The sum of squares of each run of a float32 piece, as float64."""
-    whole = piece.numel() // RUN * RUN
-    norms: list[float] = []
-    if whole:
-        norms = torch.linalg.vector_norm(piece[:whole].view(-1, RUN), dim=1).tolist()
-    if whole < piece.numel():
-        norms.append(torch.linalg.vector_norm(piece[whole:]).tolist())
-    return [n * n for n in norms]
 
 
 class Widen:
@@ -76,53 +66,120 @@ class Widen:
         return piece if self._scratch is None else self._scratch[: piece.numel()].copy_(piece)
 
 
-class Tally:
-    """Adds up the pieces of one tensor."""
+def norms(piece: Any) -> list[Any]:
+    """The norms of the runs of a float32 piece, as tensors."""
+    whole = piece.numel() // RUN * RUN
+    found = []
+    if whole:
+        found.append(torch.linalg.vector_norm(piece[:whole].view(-1, RUN), dim=1))
+    if whole < piece.numel():
+        found.append(torch.linalg.vector_norm(piece[whole:]).reshape(1))
+    return found
 
-    __slots__ = ("counts", "largest", "lowest", "sums")
+
+class Tally:
+    """Adds up the pieces of one tensor. Looking at what was found is left for the end: once, not per piece."""
 
     def __init__(self) -> None:
-        self.sums: list[float] = []
-        self.largest = self.lowest = 0.0
-        self.counts = [0, 0, 0]
+        self._norms: list[Any] = []
+        self._ends: list[int] = []
+        self._high: list[Any] = []
+        self._low: list[Any] = []
+        self._slow: list[int] = []
+        self._runs = 0
 
-    def add(self, piece: Any, original: Any = None) -> None:
-        """Add a piece as `Widen` gives it; `original` is the same piece in its own type."""
-        if piece.dtype == torch.float64:
-            self._slowly(piece)
-            return
-        low, high = (v.tolist() for v in torch.aminmax(piece))
-        largest = max(high, -low)
-        if not largest < math.inf:  # also where one is NaN
-            self._slowly(piece if original is None else original)
-            return
-        self.lowest = min(self.lowest, low)
-        self.largest = max(self.largest, largest)
-        if largest == 0.0:
-            self.sums.append(0.0)
-        elif _LOW < largest < _HIGH:
-            self.sums += squares(piece)
-        else:  # a power of two more or less loses nothing
-            scale = 2.0 ** max(-126, min(126, -math.frexp(largest)[1]))
-            self.sums += [s / scale / scale for s in squares(piece * scale)]
+    def add(self, piece: Any) -> None:
+        """Add a piece as `Widen` gives it. It may be overwritten afterwards."""
+        if piece.dtype == torch.float32:
+            found = norms(piece)
+            self._norms += found
+            self._runs += sum(len(f) for f in found)
+            # as integers, positive floats keep their order, and the greatest of negative ones is the lowest float:
+            # with the smallest float beside it the largest magnitude is known, at half the time of a float maximum
+            self._high.append(torch.amax(piece.view(torch.int32)))
+            self._low.append(torch.amin(piece))
+        else:
+            self._slow.append(len(self._ends))
+        self._ends.append(self._runs)
 
-    def _slowly(self, piece: Any) -> None:
-        wide = piece.to(torch.float64)
-        finite = torch.isfinite(wide)
-        clean = torch.where(finite, wide, 0.0)
-        low, high = (v.tolist() for v in torch.aminmax(clean))
-        self.largest = max(self.largest, high, -low)
-        self.lowest = min(self.lowest, low)
-        self.sums.append((clean * clean).sum().tolist())
-        for i, found in enumerate((torch.isnan(wide), wide == math.inf, wide == -math.inf)):
-            self.counts[i] += found.sum().tolist()
+    def row(self, elements: int, again: Callable[[int], Any], lanes: Any = None, factor: float = 1.0) -> Row:
+        """The row of all pieces, each element taken times `factor`. `again`: gives a piece a second time."""
+        sums: list[float] = []
+        high: list[float] = []
+        low: list[float] = []
+        if self._high:
+            sums = torch.cat(self._norms).double().square_().tolist()
+            high = torch.stack(self._high).view(torch.float32).tolist()
+            low = torch.stack(self._low).tolist()
+        largest = max(map(max, high, map(float.__neg__, low)), default=0.0)
+        calm = all(_LOW < max(h, -lo) < _HIGH or h == lo == 0.0 for h, lo in zip(high, low, strict=True))
+        if calm and not self._slow:
+            return _row(sums, largest, min([0.0, *low]), [0, 0, 0], elements, lanes, factor)
+        return self._broken(sums, high, low, again, elements, lanes, factor)
 
-    def row(self, elements: int, lanes: Any = None, factor: float = 1.0) -> Row:
-        """The row of all pieces, each element taken times `factor`."""
-        bits = struct.unpack("<2d", struct.pack("<2q", *lanes.tolist())) if lanes is not None else (0.0, 0.0)
-        try:
-            total = math.fsum(self.sums) * factor * factor
-        except OverflowError:  # float64 tensors with elements beyond 1e154
-            total = math.inf
-        extremes = (self.largest * abs(factor), self.lowest * abs(factor))
-        return [total, *extremes, *map(float, self.counts), float(elements), *bits]
+    def _broken(
+        self,
+        sums: list[float],
+        high: list[float],
+        low: list[float],
+        again: Callable[[int], Any],
+        elements: int,
+        lanes: Any,
+        factor: float,
+    ) -> Row:
+        """Some pieces are not finite, or out of the range of float32's squares: those are read again."""
+        kept: list[float] = []
+        counts, largest, lowest = [0, 0, 0], 0.0, 0.0
+        fast, begin = iter(zip(high, low, strict=True)), 0
+        for i, end in enumerate(self._ends):
+            h, lo = (math.nan, math.nan) if i in self._slow else next(fast)
+            size = max(h, -lo) if not math.isnan(lo) else math.nan
+            if size < math.inf:
+                kept += sums[begin:end] if _LOW < size < _HIGH else scaled(again(i), size)
+                largest, lowest = max(largest, size), min(lowest, lo)
+            else:
+                total, top, bottom, found = slowly(again(i))
+                kept.append(total)
+                largest, lowest = max(largest, top), min(lowest, bottom)
+                counts = [a + b for a, b in zip(counts, found, strict=True)]
+            begin = end
+        return _row(kept, largest, lowest, counts, elements, lanes, factor)
+
+
+def scaled(piece: Any, largest: float) -> list[float]:
+    """Sums of squares of a finite piece that leaves their range: a power of two more or less loses nothing."""
+    if largest == 0.0:
+        return [0.0]
+    scale = 2.0 ** max(-126, min(126, -math.frexp(largest)[1]))
+    found = torch.cat(norms(piece.to(torch.float32) * scale)).double().tolist()
+    return [(n / scale) ** 2 for n in found]
+
+
+def slowly(piece: Any) -> tuple[float, float, float, list[int]]:
+    """Of a piece in its own type: sum of squares, largest, lowest (of the finite), NaN and infinities, in float64."""
+    wide = piece.to(torch.float64)
+    finite = torch.isfinite(wide)
+    clean = torch.where(finite, wide, 0.0)
+    low, high = (v.tolist() for v in torch.aminmax(clean))
+    counts = [0, 0, 0]
+    if not finite.all().tolist():
+        counts = [f.sum().tolist() for f in (torch.isnan(wide), wide == math.inf, wide == -math.inf)]
+    return (clean * clean).sum().tolist(), max(high, -low), min(low, 0.0), counts
+
+
+def _row(
+    sums: list[float],
+    largest: float,
+    lowest: float,
+    counts: list[int],
+    elements: int,
+    lanes: Any,
+    factor: float,
+) -> Row:
+    bits = struct.unpack("<2d", struct.pack("<2q", *lanes.tolist())) if lanes is not None else (0.0, 0.0)
+    try:
+        total = math.fsum(sums) * factor * factor
+    except OverflowError:  # float64 tensors with elements beyond 1e154
+        total = math.inf
+    size = abs(factor)
+    return [total, largest * size, lowest * size, *map(float, counts), float(elements), *bits]

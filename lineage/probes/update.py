@@ -16,6 +16,7 @@ lr times the norm of the gradient, and `Way` says which of the two a number is.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -84,19 +85,28 @@ def on_host(p: Any, a: Any, b: Any, factors: Factors | None, root: Any = None) -
     widen, tallies, update = [host.Widen(t) for t in held], [host.Tally() for _ in held], host.Tally()
     scratch = torch.empty(min(host.PIECE, p.numel()))
     other = host.Widen(root) if root is not None else None
-    for at, _ in host.pieces(p):
-        parts = [t[at : at + host.PIECE] for t in held]
-        wide = [w(part) for w, part in zip(widen, parts, strict=True)]
-        for tally, x, part in zip(tallies, wide, parts, strict=True):
-            tally.add(x, part)
-        if factors is None:
-            continue
+
+    def part(t: Any, i: int) -> Any:
+        return t[i * host.PIECE : (i + 1) * host.PIECE]
+
+    def change(i: int, wide: list[Any]) -> Any:
         under = wide[2] if b is not None else None
         if other is not None:
-            under = other(root[at : at + host.PIECE])
-        update.add(_piece(wide[0], wide[1], under, factors, scratch[: len(parts[0])]))
-    rows = [t.row(p.numel()) for t in tallies]
-    return rows if factors is None else [*rows, update.row(p.numel(), factor=_outer(factors))]
+            under = other(part(root, i))
+        assert factors is not None
+        return _piece(wide[0], wide[1], under, factors, scratch[: len(wide[0])])
+
+    def again(i: int) -> Any:
+        return change(i, [w(part(t, i)) for w, t in zip(widen, held, strict=True)])
+
+    for i in range(-(-p.numel() // host.PIECE)):
+        wide = [w(part(t, i)) for w, t in zip(widen, held, strict=True)]
+        for tally, x in zip(tallies, wide, strict=True):
+            tally.add(x)
+        if factors is not None:
+            update.add(change(i, wide))
+    rows = [tally.row(p.numel(), functools.partial(part, t)) for tally, t in zip(tallies, held, strict=True)]
+    return rows if factors is None else [*rows, update.row(p.numel(), again, factor=_outer(factors))]
 
 
 def _outer(f: Factors) -> float:

@@ -8,6 +8,10 @@ import random
 import pytest
 
 from lineage.judge.detect_ranks import RANKS, odd_ranks
+from lineage.judge.firstbad import Point, cells, first_bad
+from lineage.judge.graph import build
+
+from .builders import History, uid
 
 
 def norms(size: int, r: random.Random, sigma: float = 0.12) -> dict[int, float]:
@@ -63,3 +67,31 @@ def test_a_reduced_norm_is_the_same_on_all_ranks_and_not_compared() -> None:
 def test_equal_ranks_have_a_floor() -> None:
     """Replicas that agree to the last bit must not make a last digit odd."""
     assert odd_ranks("loss", {0: 2.0, 1: 2.0, 2: 2.0, 3: 2.0, 4: 2.1}) == []
+
+
+def points(bad: dict[int, float]) -> list[Point]:
+    """Four ranks over twenty steps; some of them have another value at the last."""
+    r = random.Random(0)
+    return [
+        Point(uid(1), rank, step, "grad_norm_local", bad.get(rank, v) if step == 20 else v)
+        for step in range(1, 21)
+        for rank, v in norms(4, r).items()
+    ]
+
+
+def test_the_first_bad_cell_is_set_beside_the_other_ranks_of_its_step() -> None:
+    """One rank alone is named; where all are bad, none stands out, and that is said too."""
+    history = History()
+    history.segment(1, steps=20)
+    graph = build(history.records)
+    said = []
+    for bad in ({2: 90.0}, dict.fromkeys(range(4), 90.0)):
+        values = points(bad)
+        found = first_bad(graph, uid(1), cells(values), iter(values), range(4))
+        assert found.cell is not None
+        assert found.cell.step == 20
+        said.append(found.spread[0])
+    assert said == [
+        "step 20: rank 2 unlike the median of 4 ranks (norm-ranks/1)",
+        "step 20: no rank stands out from the other 3 (norm-ranks/1)",
+    ]

@@ -95,6 +95,23 @@ def test_torch_alone_brings_no_pydantic_and_no_ledger(tmp_path: Path, run: Run) 
     assert ledgers(tmp_path) == []
 
 
+def test_a_spawned_child_that_begins_no_run_does_not_bring_the_recording_part(
+    tmp_path: Path, run: Run
+) -> None:
+    """As a data loader's worker: it imports the tracker only because its parent's script does."""
+    train = script(
+        tmp_path,
+        "train.py",
+        "import multiprocessing, sys, wandb\n"
+        "def work(): print('lineage.observe' in sys.modules, hasattr(wandb.Run.log, '__lineage_original__'))\n"
+        "if __name__ == '__main__':\n"
+        "    print('lineage.observe' in sys.modules, flush=True)\n"
+        "    p = multiprocessing.get_context('spawn').Process(target=work)\n"
+        "    p.start()\n    p.join()\n",
+    )
+    assert run(sys.executable, train).stdout == "True\nFalse True\n"
+
+
 def test_exit_code_streams_and_arguments_are_the_command_s_own(tmp_path: Path) -> None:
     code = (
         "import sys\nprint(sys.stdin.read().upper(), end='')\n"

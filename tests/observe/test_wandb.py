@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 import wandb
 
+import lineage.observe
 from lineage.ledger import reader
 from tests.e2e.training import finished
+from tests.trackers.wandb.stub_backend import StubBackend
 
 from .conftest import Observed
 
@@ -170,8 +173,6 @@ def test_rows_that_wandb_drops_after_a_rollback_are_kept_and_said(home: Path, ob
 def test_a_run_that_began_before_the_observer_is_taken_up_at_its_next_call(
     home: Path, observed: Observed
 ) -> None:
-    import lineage.observe
-
     lineage.observe.uninstall()
     run = start(id="early", config={"lr": 0.5})
     lineage.observe.install(lineage.observe.Options(dir=str(observed.root), quiet=True, capture=False))
@@ -191,3 +192,66 @@ def test_nothing_of_the_observer_s_reaches_the_run_s_page(home: Path, observed: 
     assert {k for row in log.history for k in row if not k.startswith("_")} == {"loss"}
     assert list(log.tags) == ["mine"]
     assert not [f for f in log.files if "lineage" in f]
+
+
+@pytest.fixture
+def backend(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend]:
+    """A W&B backend on loopback; runs with mode="online" talk to it."""
+    stub = StubBackend()
+    monkeypatch.setenv("WANDB_BASE_URL", stub.url)
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    yield stub
+    stub.close()
+
+
+def test_where_no_ledger_knows_a_resumed_run_its_config_is_read_before_wandb_overwrites_it(
+    backend: StubBackend, observed: Observed
+) -> None:
+    """The first segment was made without the observer; online, W&B keeps only the newer value."""
+    lineage.observe.uninstall()
+    start(id="r1", mode="online", config={"lr": 0.1, "clip": 1.0}).finish()
+    lineage.observe.install(lineage.observe.Options(dir=str(observed.root), quiet=True, capture=False))
+    run = start(id="r1", mode="online", resume="must", config={"lr": 0.01, "clip": 1.0})
+    run.log({"loss": 1.0}, step=7)
+    run.finish()
+    ledger = observed.only()
+    assert ledger.segments[0].info.start == "resume"
+    (drift,) = [r.payload for r in ledger.of("drift")]
+    assert [(c.concept, c.requested_before.plain(), c.requested_after.plain()) for c in drift.changes] == [
+        ("learning_rate", 0.1, 0.01)
+    ]
+
+
+def test_a_tracker_that_does_not_answer_holds_init_up_for_two_seconds_and_changes_nothing(
+    backend: StubBackend, observed: Observed
+) -> None:
+    from lineage.observe import before
+
+    found = lineage.observe.observer()
+    assert found is not None
+    given = {"id": "r1", "resume": "must", "project": "p"}
+    with backend.silent():
+        assert before.held(given, found.shared.settings) is None  # comes back, though no answer ever does
+    backend.status = 503
+    assert before.held(given, found.shared.settings) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"id": "r1"},
+        {"resume": "allow"},
+        {"id": "r1", "resume": "never"},
+        {"id": "r1", "resume": "must", "mode": "offline"},
+    ],
+)
+def test_nothing_is_read_of_a_run_that_is_not_resumed(
+    backend: StubBackend, observed: Observed, given: Any
+) -> None:
+    from lineage.observe import before
+
+    found = lineage.observe.observer()
+    assert found is not None
+    assert before.held(given, found.shared.settings) is None
+    assert backend.calls == []

@@ -59,7 +59,7 @@ def _imported(name: str, module: Any) -> None:
         from . import targets
 
         targets.wrap(name, module)
-        if name in imports.TRACKERS and recording():
+        if name in imports.TRACKERS and not place.is_child() and recording():
             sys.modules[place.PACKAGE].prepare(name)
     except Exception as error:
         events.failed(error)
@@ -74,8 +74,12 @@ def recording() -> bool:
         if problem is None:
             import importlib
 
-            importlib.import_module(place.PACKAGE).record()
+            package = importlib.import_module(place.PACKAGE)
+            package.record()
             events.SWITCH.recording = True
+            for name in imports.TRACKERS:
+                if name in sys.modules and imports.is_complete(sys.modules[name]):
+                    package.prepare(name)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     if problem is not None:

@@ -34,6 +34,12 @@ class Switch:
     memory_saves = 0
     later: Callable[[Any], Any] | None = None
     """reads a value off an accelerator without waiting; set by `lineage.observe`"""
+    before: Callable[[dict[str, Any]], Any] | None = None
+    """reads what W&B holds of a run that is about to be resumed; set by `lineage.observe`"""
+    held: Any = None
+    """what it has read"""
+    attached: Callable[[], bool] | None = None
+    """whether a recorder of `lineage.attach` is live, which records files itself; set by `lineage.observe`"""
     wake: Callable[[], None] | None = None
     """starts the recording thread in a forked child; set by `lineage.observe`"""
 
@@ -50,7 +56,11 @@ def put(event: tuple[Any, ...]) -> None:
 
 
 def put_start(event: tuple[Any, ...]) -> None:
-    """Leave the copy of a run's start. In a forked child nothing is kept until a run starts there."""
+    """Leave the copy of a run's start, and see to it that somebody records it, also in a child of a process."""
+    if not SWITCH.recording:
+        from . import recording
+
+        recording()
     if SWITCH.wake is not None and not SWITCH.limit:
         SWITCH.wake()
     put(event)

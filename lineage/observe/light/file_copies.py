@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 
+from . import place
 from .events import SWITCH, put
 
 TYPE_CHECKING = False
@@ -45,6 +46,8 @@ def safetensors_loaded(args: tuple[Any, ...], kwargs: dict[str, Any], result: An
 def _file(kind: str, by: str, target: Any, obj: Any) -> None:
     if getattr(_INSIDE, "folder", None):
         return  # a part of a distributed checkpoint, which is told as a whole
+    if SWITCH.attached is not None and SWITCH.attached():
+        return
     path = path_of(target)
     if path is None:
         if kind == "saved":
@@ -82,11 +85,11 @@ def leaving(args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> 
 
 def _folder(kind: str, by: str, args: tuple[Any, ...], kwargs: dict[str, Any], future: Any) -> None:
     _INSIDE.folder = False
-    place = kwargs.get("checkpoint_id")
-    if place is None:
-        place = getattr(kwargs.get("storage_writer") or kwargs.get("storage_reader"), "path", None)
-    path = path_of(place)
-    if path is None:
+    target = kwargs.get("checkpoint_id")
+    if target is None:
+        target = getattr(kwargs.get("storage_writer") or kwargs.get("storage_reader"), "path", None)
+    path = path_of(target)
+    if path is None or (SWITCH.attached is not None and SWITCH.attached()):
         return
     state = args[0] if args else kwargs.get("state_dict")
     put((kind, time.time(), by, path, _stat(path), summary(state), future))
@@ -97,12 +100,8 @@ def _recording_due(kind: str) -> None:
     """Bring in the recording part where no tracker does: at a save, and in the further ranks of a launch."""
     if SWITCH.recording or SWITCH.refused:
         return
-    import sys
-
     further = os.environ.get("RANK", "0") not in ("", "0") and os.environ.get("WORLD_SIZE", "1") != "1"
-    multiprocessing = sys.modules.get("multiprocessing.process")
-    a_child = multiprocessing is not None and multiprocessing.parent_process() is not None
-    if (kind == "saved" and not a_child) or further:
+    if (kind == "saved" and not place.is_child()) or further:
         from . import recording
 
         recording()

@@ -37,6 +37,18 @@ def trouble(folder: str | None, text: str) -> None:
         _write(folder, f"{image(os.getpid()) or os.getpid()}.trouble", f"{sys.executable}\n{text}\n")
 
 
+def is_child() -> bool:
+    """Whether this process is a child that `multiprocessing` made, such as a data loader's worker.
+
+    It may import a tracker only because its parent's script does, so it is recorded from its first run on.
+    """
+    module = sys.modules.get("multiprocessing.process")
+    if module is None:
+        return False
+    starting = getattr(module.current_process(), "_inheriting", False)  # it imports its parent's script just now
+    return starting or module.parent_process() is not None
+
+
 def _write(folder: str, name: str, text: str) -> None:
     try:
         fd = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -57,7 +57,7 @@ def _wandb(module: Any) -> None:
     if run is None or sdk is None:
         return  # a folder called wandb, which Python takes for a package
     inner = sys.modules.get("wandb.sdk.wandb_init")
-    _put([inner, sdk, module], "init", wandb_.started)
+    _put([inner, sdk, module], "init", wandb_.started, before=wandb_.starting)
     _put([run], "log", wandb_.logged)
     _put([run], "define_metric", wandb_.defined)
     _put([run], "finish", wandb_.finished)

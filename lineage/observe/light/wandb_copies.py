@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from .events import put, put_start, unhandled
+from .events import SWITCH, put, put_start, unhandled
 from .values import scalars
 
 TYPE_CHECKING = False
@@ -15,12 +15,18 @@ _CHANGED: set[int] = set()
 """ids of configs whose change is in the queue and has not been read yet: a loop of assignments is one event"""
 
 
+def starting(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`wandb.init` is about to be called: the one look at a tracker before an original, bounded in time."""
+    SWITCH.held = SWITCH.before(kwargs) if SWITCH.before is not None else None
+
+
 def started(args: tuple[Any, ...], kwargs: dict[str, Any], run: Any) -> None:
     """`wandb.init` returned a run, perhaps one that was there before."""
     facts: dict[str, Any] = {k: kwargs[k] for k in ("resume", "resume_from", "fork_from") if k in kwargs}
     for name in ("name", "resumed", "starting_step"):
         facts[name] = getattr(run, name, None)
     facts["unhandled"] = unhandled()
+    facts["held"], SWITCH.held = SWITCH.held, None
     put_start(("wandb started", time.time(), run, run.config, facts))
 
 
