@@ -41,6 +41,9 @@ class Reported(Model):
         description="the step at which it is placed; a lower bound where `placed_by` is neighbours",
     )
     concept: str = Field(description="the word of the source")
+    cls: ConceptClass | None = Field(
+        default=None, alias="class", description="class of the difference, where two configs were compared"
+    )
     before: Scalar | None = None
     after: Scalar | None = None
     text: str | None = Field(default=None, description="what a person wrote beside it, masked; never judged")

@@ -71,6 +71,15 @@ class CodeState(Model):
     modules: dict[str, Digest] = Field(
         default={}, description="imported module files outside site-packages and the repository -> digest"
     )
+    loaded: dict[str, Digest] = Field(
+        default={},
+        description="path in the repository -> digest of the module files loaded from it by then, and of the entry "
+        "script: git's blob id, or over the masked text where a secret stands in it",
+    )
+    loaded_whole: bool = Field(
+        default=False,
+        description="True where every file loaded from the repository by then stands in `loaded`",
+    )
     entry: str | None = Field(default=None, description="the script or notebook that runs")
     note: str | None = None
     unread: list[str] = Field(

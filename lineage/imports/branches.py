@@ -61,6 +61,7 @@ def _restarted(out: Sequence[Branch], step: int) -> Branch:
     if step == 0:
         return Branch(number)
     parent = _holder(out, step)
+    parent.head = max(parent.head, step)  # that restart shows how far it had come
     rewinds = step < out[-1].head
     return Branch(number, "rewind" if rewinds else "resume", step, parent.number, head=step)
 

@@ -10,6 +10,7 @@ from uuid6 import uuid7
 from .._rooms import schemas
 from ..capture import config as config_
 from ..judge import drift as drift_
+from ..judge.requested import compare
 from .entries import Book, ImportTrouble
 
 
@@ -22,7 +23,7 @@ def read_configs(paths: Sequence[Path], run: str | None = None) -> Book:
     for path in paths:
         try:
             after = config_.capture(path)
-        except (OSError, ValueError, TypeError) as e:
+        except (OSError, ValueError, TypeError, RecursionError) as e:
             raise ImportTrouble(f"{path} cannot be read as a config: {e}") from None
         if book.configs:
             source = schemas.Source(
@@ -41,20 +42,38 @@ def changes(
     before: schemas.Config, after: schemas.Config, order: int, source: schemas.Source, when: str | None
 ) -> list[schemas.Reported]:
     """What differs between two configs, one entry per concept; keys of no known concept are entries as well."""
-    sides = drift_.Side(config=before), drift_.Side(config=after)
-    found = drift_.drift(*sides, from_step=1)
+    drift = drift_.drift(drift_.Side(config=before), drift_.Side(config=after), from_step=1)
+    found = compare(before, after)
     out: list[schemas.Reported] = []
-    for change in [*found.changes, *found.unclassified]:
-        keys = ", ".join(change.keys) or change.concept
-        out.append(
-            schemas.Reported(
-                uid=str(uuid7()),
-                order=order + len(out),
-                date=when,
-                concept=change.concept if change.concept != "unclassified" else keys,
-                before=change.requested_before,
-                after=change.requested_after,
-                source=source.model_copy(update={"place": f"{source.place}, {keys}"}),
+    for change in [*drift.changes, *drift.unclassified]:
+        out.append(_entry(change, change.cls, order + len(out), source, when, []))
+    known = {c.concept for c in drift.changes}
+    for change in found.one_sided.values():
+        if change.concept not in known:
+            why = found.not_shown.get(
+                change.concept, "only one config states it, and its default is not known"
             )
-        )
+            out.append(_entry(change, "unclassified", order + len(out), source, when, [why]))
     return out
+
+
+def _entry(
+    change: schemas.Change,
+    cls: schemas.ConceptClass,
+    order: int,
+    source: schemas.Source,
+    when: str | None,
+    problems: list[str],
+) -> schemas.Reported:
+    keys = ", ".join(change.keys) or change.concept
+    return schemas.Reported(
+        uid=str(uuid7()),
+        order=order,
+        date=when,
+        concept=change.concept if change.concept != "unclassified" else keys,
+        **{"class": cls},
+        before=change.requested_before,
+        after=change.requested_after,
+        problems=problems,
+        source=source.model_copy(update={"place": f"{source.place}, {keys}"}),
+    )

@@ -68,7 +68,8 @@ def _write_branch(w: _Writing, book: Book, branch: Branch, cut: Sequence[Branch]
     segment = str(uuid7())
     w.segments[branch.number] = segment
     place = schemas.Place(node=schemas.IMPORTED, pid=0)
-    journal = Journal(w.ledger, w.run, segment, 0, place)
+    # The source is still there: an import that is cut off is made again, so no line needs to be durable by itself.
+    journal = Journal(w.ledger, w.run, segment, 0, place, fsync=False)
     if branch.number == 0:
         journal.append(schemas.Run(uid=w.run, name=book.run, source="import"))
     parent = w.checkpoints.get((branch.parent, branch.from_step)) if branch.parent is not None else None
@@ -85,7 +86,11 @@ def _write_branch(w: _Writing, book: Book, branch: Branch, cut: Sequence[Branch]
     )
     journal.append(_coverage(book))
     for after, config in book.configs:
-        if branch.entries and (after in branch.entries or (branch.number == 0 and after == 0)):
+        if (
+            after in branch.entries
+            or (branch.number == 0 and after == 0)
+            or (branch is cut[-1] and after >= len(w.entries))
+        ):
             journal.append(config)
     records = {i: journal.append(w.entries[i], step=w.entries[i].placed_at).id for i in branch.entries}
     for i in branch.entries:

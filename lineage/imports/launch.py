@@ -10,7 +10,7 @@ from typing import Any
 from .._rooms import schemas
 from ..capture import config as config_
 from .configs import changes
-from .entries import Book
+from .entries import Book, ImportTrouble
 
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _DATES = ("%Y-%m-%d %H:%M:%S %z", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
@@ -22,7 +22,14 @@ def read_launch(rows: Sequence[Mapping[str, Any]], source: str, run: str) -> Boo
     Where a date is missing or no date, the order of the source stands and the book says so.
     """
     book = Book(run)
-    versions = _in_order(rows, book)
+    whole = [r for r in rows if isinstance(r, Mapping) and isinstance(r.get("args"), Mapping)]
+    if len(whole) < len(rows):
+        book.problems.append(f"{len(rows) - len(whole)} of {len(rows)} versions have no arguments: left out")
+    if not whole:
+        raise ImportTrouble(
+            f"{source} holds no version with `args`: see docs/import.md for the form of a history"
+        )
+    versions = _in_order(whole, book)
     before: schemas.Config | None = None
     for row in versions:
         after = config_.capture(resolved(row["args"]), name="launch")

@@ -38,8 +38,12 @@ def read(path: Path, format_: str = "auto", run: str | None = None) -> list[Book
     return list(books.values())
 
 
+class _Malformed(ValueError):
+    """The text is none of what its suffix says."""
+
+
 def _is_launch(rows: list[Any]) -> bool:
-    return bool(rows) and all(isinstance(r, Mapping) and isinstance(r.get("args"), Mapping) for r in rows)
+    return any(isinstance(r, Mapping) and isinstance(r.get("args"), Mapping) for r in rows)
 
 
 def _rows(path: Path) -> list[Any]:
@@ -58,6 +62,8 @@ def _rows(path: Path) -> list[Any]:
         return _as_list(reader(text), path)
     except RecursionError:
         raise ImportTrouble(f"{path} is nested too deeply to be read") from None
+    except _Malformed as e:
+        raise ImportTrouble(f"{path} is {e}") from None
 
 
 def _as_list(found: Any, path: Path) -> list[Any]:
@@ -78,7 +84,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as e:
-        raise ImportTrouble(f"no JSON: {e}") from None
+        raise _Malformed(f"no JSON: {e}") from None
 
 
 def _json_lines(text: str) -> list[Any]:
@@ -107,8 +113,8 @@ def _yaml(text: str) -> Any:
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as e:
-        raise ImportTrouble(f"no YAML: {e}") from None
+    except (yaml.YAMLError, ValueError) as e:
+        raise _Malformed(f"no YAML: {e}") from None
 
 
 _READERS: dict[str, Callable[[str], Any]] = {

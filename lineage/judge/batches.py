@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from .._rooms import schemas
 
@@ -32,6 +32,32 @@ def first_batch(
     if only > step:
         return [_change("batch_skip", f"{text}: {only - step} skipped")], {"loader_position"}
     return [_change("loader_position", f"{text}: data is read again")], {"loader_position"}
+
+
+def same_place(
+    digests: Sequence[str], known: Mapping[str, Collection[int]], at_step: Sequence[str], step: int
+) -> list[schemas.Change]:
+    """Compare the first batches of a loader that stands where it stood at the save with those of the same step.
+
+    `at_step` holds the fingerprints of the other branch's micro-batches of that step, in order; none where it
+    did not come that far, which shows nothing. `known` is that of `first_batch`.
+    """
+    pairs = list(zip(digests, at_step, strict=False))
+    other = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+    if other is None:
+        return []
+    which = f"batch of step {step:,}" if other == 0 else f"micro-batch {other + 1} of step {step:,}"
+    text = (
+        f"the {which} is not the one of the other branch, though the loader stands where it stood at the save"
+    )
+    elsewhere = sorted(known.get(digests[other], ()))
+    if elsewhere and step not in elsewhere:
+        text += f": it is the one that step {elsewhere[0]:,} had"
+    return [_change("data_order", text)]
+
+
+OTHER_DATA = "whether the batches hold the same data in another order or other data is not shown"
+"""Said of the data mix where a batch is none of the other branch's."""
 
 
 def _change(concept_id: str, text: str) -> schemas.Change:

@@ -110,11 +110,36 @@ def code_change(before: schemas.CodeState | None, after: schemas.CodeState | Non
         f"{m} {_word(before.modules, m, after.modules)}" for m in _changed(before.modules, after.modules)
     ]
     parts += [f"submodule {p}" for p in _changed(before.submodules, after.submodules)]
+    if not parts and not unread:  # an untracked file that ran shows in no revision and in no diff
+        parts = [f"loaded file {n}" for n in _changed(before.loaded, after.loaded)]
     if not parts:
         return []
-    return [
-        _change("code", f"code differs: {_few(parts)}", _name(before), _name(after), "git and imported files")
-    ]
+    text = f"code differs: {_few(parts)}"
+    a, b = _name(before), _name(after)
+    if a == b:
+        # Code that differs is in effect: equal names would say that it was asked for only.
+        a, b = (f"{name} ({_few(parts)}): {side}" for name, side in ((a, "before"), (b, "after")))
+    change = _change("code", text, a, b, "git and imported files")
+    return [_by_loaded(change, before, after)]
+
+
+def _by_loaded(change: schemas.Change, before: schemas.CodeState, after: schemas.CodeState) -> schemas.Change:
+    """Class and text of a code change by the files that ran. Where one side has no whole list, it stays as it is."""
+    differing = _changed(before.loaded, after.loaded)
+    if differing:
+        return change.model_copy(update={"text": f"{change.text}; loaded files differ: {_few(differing, 4)}"})
+    whole = before.loaded_whole and after.loaded_whole
+    if not whole or _changed(before.modules, after.modules):
+        return change
+    one_sided = sorted({*before.loaded} ^ {*after.loaded})
+    if one_sided:
+        return change.model_copy(
+            update={"text": f"{change.text}; loaded on one side only: {_few(one_sided, 4)}"}
+        )
+    other = schemas.catalogue().concept("code").otherwise
+    if other is None:
+        return change
+    return change.model_copy(update={"cls": other.cls, "text": f"{change.text}; no loaded file differs"})
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ from . import reported_values as values
 from .contradictions import contradictions, otherwise
 from .reported_words import words
 
-_DATE = re.compile(r"^(\d{4})(?:-(\d{2}))?(?:-(\d{2}))?")
+_DATE = re.compile(r"^(\d{4})(?:-(0[1-9]|1[0-2]))?(?:-(0[1-9]|[12]\d|3[01]))?(?:[T ].*)?$")
 
 
 def place(entries: Sequence[schemas.Reported]) -> list[schemas.Reported]:

@@ -84,7 +84,8 @@ def judge(entries: Sequence[schemas.Reported], run: str = "") -> list[schemas.Re
 
 def same_restart(a: schemas.Reported, b: schemas.Reported) -> bool:
     """Tell whether two entries of a run belong to one restart: the same day, or the same start on no other day."""
-    if {w.concept for w in words(a.concept)} & {w.concept for w in words(b.concept)}:
+    both = {w.concept for w in words(a.concept)} & {w.concept for w in words(b.concept)}
+    if both and a.source.authority == b.source.authority:
         return False  # one restart sets a thing once: these are two attempts
     day_a, day_b = _day(a), _day(b)
     if day_a and day_b:
@@ -115,6 +116,8 @@ def _cases(entry: schemas.Reported, first: bool, entries: Sequence[schemas.Repor
 
 def _nothing_ran(earlier: Sequence[schemas.Reported], entry: schemas.Reported) -> bool:
     """Tell whether an entry may say what the run began with: the first, or one at step 0 before any progress."""
+    if entry.cls is not None:
+        return False  # the difference of two configs: there was one before
     if not earlier:
         return True
     at_zero = 0 in (entry.step, entry.restart_from)
@@ -133,6 +136,28 @@ def _rule(case: Case) -> Ruling:
     raise AssertionError("the last rule always applies")
 
 
+def _compared(case: Case) -> Ruling | None:
+    """What the comparison of two configs found: it knows the class of the difference."""
+    cls, name = case.entry.cls, case.word.name
+    if cls is None:
+        return None
+    if cls in ("R", "C"):
+        return Ruling("yes", "config-changed", f"{name}: {case.arrow}")
+    if cls == "B" and case.word.nature == "topology":
+        return _topology(case)
+    if cls == "unclassified":
+        return Ruling(
+            "cannot_tell", "one-side-only" if case.entry.problems else "unknown-word", _unsaid(case)
+        )
+    kind = "bitwise-only" if cls == "B" else "operation-only"
+    return Ruling("no", kind, f"{name}: {case.arrow}; results do not depend on it")
+
+
+def _unsaid(case: Case) -> str:
+    told = "; ".join(case.entry.problems) or "what it does to results is not known"
+    return f"{case.word.name}: {case.arrow}; {told}"
+
+
 def _operations(case: Case) -> Ruling | None:
     if case.word.nature != "operations":
         return None
@@ -147,6 +172,8 @@ def _asked_not_held(case: Case) -> Ruling | None:
     if found is None:
         return None
     asked, held = found
+    if values.equal(schemas.Scalar.of(asked), schemas.Scalar.of(held)):
+        return Ruling("no", "same-value", f"{case.word.name}: {asked} was asked for and was in effect")
     reason = f"{case.word.name}: {asked} was asked for and {held} was in effect, so the run was not what was believed"
     return Ruling("yes", "asked-not-in-effect", reason)
 
@@ -169,11 +196,13 @@ def _launch(case: Case) -> Ruling | None:
 def _lever(case: Case) -> Ruling | None:
     e, name = case.entry, case.word.name
     if case.differs:
-        if values.is_course(e.before) and e.restart_from is None:
+        if values.is_course(e.before) and not values.is_course(e.after) and e.restart_from is None:
             return Ruling(
                 "no", "course-of-schedule", f"{name}: the planned {_said(e.before)} came to its end"
             )
         return Ruling("yes", "value-changed", f"{name}: {case.arrow}")
+    if case.arrives and (values.off(e.after) or values.plain_text(e.after) == "0"):
+        return Ruling("no", "nothing-set", f"{name} is {_said(e.after)}, and no value before is stated")
     if case.arrives:
         return Ruling(
             "yes", "value-set", f"{name} was set to {_said(e.after)}; the value before is not stated"
@@ -194,6 +223,8 @@ def _state(case: Case) -> Ruling | None:
 
 def _course(case: Case) -> Ruling | None:
     name = case.word.name
+    if values.changes_mode(case.entry.before, case.entry.after) and case.differs:
+        return Ruling("yes", "value-changed", f"{name}: {case.arrow}; how it moves was chosen")
     if case.entry.restart_from is not None and (case.differs or case.arrives):
         return Ruling("yes", "set-at-restart", f"{name} was set at a restart: {case.arrow}")
     return Ruling("no", "moves-by-itself", f"{name} moves by itself, and nobody set it: {case.arrow}")
@@ -275,7 +306,7 @@ def _nothing_applies(case: Case) -> Ruling:
 
 Rule = Callable[[Case], Ruling | None]
 
-_COMMON: tuple[Rule, ...] = (_operations, _asked_not_held, _equal, _launch)
+_COMMON: tuple[Rule, ...] = (_compared, _operations, _asked_not_held, _equal, _launch)
 _BY_NATURE: dict[str, tuple[Rule, ...]] = {
     "lever": (_lever,),
     "state": (_state,),

@@ -9,12 +9,13 @@ from itertools import pairwise
 
 from .._rooms import schemas
 from .values import normal, same
+from .written import is_off, same_text
 
-_OFF = frozenset({"none", "off", "unset", "no", "disabled", "null", "default"})
 _ASIDE = re.compile(r"\s*\([^()]*\)")
 _ASKED = re.compile(r"^(?:requested|declared|planned|believed|assumed|intended)\b[: ]*(.*)$")
 _HELD = re.compile(r"^(?:effective|actual|in effect|observed)\b[: ]*(.*)$")
-_COURSE = re.compile(r"^(?:lr |batch |batch size )?(?:ramp|ramp-?up|warm-?up|warming up)(?: phase)?$")
+_COURSE = re.compile(r"\b(?:ramp|ramping|ramp-?up|warm-?up|warming up)\b|\d\s*(?:to|->)\s*\d.*\bover\b")
+_DYNAMIC = re.compile(r"\b(?:dynamic|static|fixed|constant|disabled|off|none)\b")
 _RANGE = re.compile(r"(?<![\d.e])(\d{2,})\s*(?:-|\u2013|\.\.|to)\s*(\d{2,})(?![\d.])")
 _COUNT = re.compile(r"(\d[\d,]*)\s*(?:x\s*)?(?:nodes?|gpus?|hosts?|slices?|devices?|ranks?|chips?)\b")
 _COUNTED = re.compile(r"(?:^|[^a-z])(?:nnodes|nodes|gpus|hosts|slices|devices|ranks|chips)\b")
@@ -49,24 +50,29 @@ def equal(a: schemas.Scalar | None, b: schemas.Scalar | None) -> bool:
     if same(a, b):
         return True
     x, y = plain_text(a), plain_text(b)
-    return _off(x) == _off(y) or normal(schemas.Scalar.of(x)) == normal(schemas.Scalar.of(y))
+    return normal(schemas.Scalar.of(x)) == normal(schemas.Scalar.of(y)) or same_text(x, y)
 
 
-def _off(text: str) -> str:
-    return "off" if text in _OFF else text
+def off(value: schemas.Scalar | None) -> bool:
+    """Tell whether a value means that something is not in use."""
+    return is_off(plain_text(value))
 
 
 def asked_not_held(before: schemas.Scalar | None, after: schemas.Scalar | None) -> tuple[str, str] | None:
-    """Return what was asked for and what is in effect, where the entry says that these differ."""
+    """Return what was asked for and what is in effect, where the entry gives these two."""
     asked, held = _ASKED.match(plain_text(before)), _HELD.match(plain_text(after))
-    if asked is None or held is None or asked[1] == held[1]:
-        return None
-    return asked[1], held[1]
+    return (asked[1], held[1]) if asked and held else None
 
 
 def is_course(value: schemas.Scalar | None) -> bool:
     """Tell whether a value is the course of a schedule (a ramp, a warm-up), not a setting."""
-    return bool(_COURSE.match(plain_text(value)))
+    return bool(_COURSE.search(plain_text(value)))
+
+
+def changes_mode(before: schemas.Scalar | None, after: schemas.Scalar | None) -> bool:
+    """Tell whether two values name different ways to move (dynamic, fixed), so that somebody chose another."""
+    modes = [set(_DYNAMIC.findall(plain_text(v))) for v in (before, after)]
+    return modes[0] != modes[1]
 
 
 def accelerators(value: schemas.Scalar | None) -> frozenset[str]:
@@ -89,10 +95,12 @@ def device_counts(value: schemas.Scalar | None, name: str = "") -> frozenset[int
 
 
 def only_operational(before: schemas.Scalar | None, after: schemas.Scalar | None) -> bool:
-    """Tell whether all words that `after` adds to `before` concern the operation of the job."""
+    """Tell whether a change concerns the operation of the job: each word that came or went, and one at least."""
     vocabulary = schemas.vocabulary()
-    new = set(_words(after)) - set(_words(before)) - vocabulary.aside
-    return bool(new) and new <= vocabulary.operational
+    old, new = set(_words(before)), set(_words(after))
+    return (old ^ new) <= vocabulary.operational | vocabulary.aside and bool(
+        (old | new) & vocabulary.operational
+    )
 
 
 def _words(value: schemas.Scalar | None) -> Iterable[str]:

@@ -243,6 +243,8 @@ def _add_missing(
         why = "the segment continues from a checkpoint that this ledger does not hold"
         if info.parent_checkpoint is None:
             why = "training continued from a state whose checkpoint was not named"
+            if info.parent_evidence == "declared":
+                why = "a checkpoint was named, and nothing tells of the state at its save; note LIN-C001 says what to do"
         for tally in tallies.values():
             tally.missing.setdefault("parent", why)
     if first and own and info.start == "fresh" and graph.number(stretch.segment) > 1:

@@ -33,6 +33,9 @@ Nature = Literal[
 ]
 """What an entry that names a word may be read as; see the head of `reported.toml`."""
 
+_NUMERICS = frozenset({"dtype", "precision", "bits"})
+"""A word with one of these is about number formats, whatever else it names."""
+
 _BY_CLASS: dict[str, Nature] = {
     "R": "lever",
     "C": "code",
@@ -70,13 +73,25 @@ class Vocabulary:
         """
         plain = plain_name(name)
         parts = plain.split("_")
-        for length in range(len(parts), 0, -1):
-            for start in range(len(parts) - length + 1):
+        whole = self._known(plain)
+        if whole is not None:
+            return whole
+        if any(p in _NUMERICS for p in parts):
+            return Word(plain, "precision", "lever")
+        if any(p in self.operational for p in parts):
+            return Word(plain, "operations", "operations")
+        found = self._in(parts) or self._of_key(name)
+        return Word(plain, found.concept, found.nature) if found else Word(plain, "unclassified", "unknown")
+
+    def _in(self, parts: list[str]) -> Word | None:
+        """The longest run of parts that is known; of two, the later: `embedding_lr` is a learning rate."""
+        for length in range(len(parts) - 1, 0, -1):
+            for start in range(len(parts) - length, -1, -1):
                 run = "_".join(parts[start : start + length])
-                found = self._known(run) if length == len(parts) or len(run) > 2 else None
+                found = self._known(run) if len(run) > 1 else None
                 if found is not None:
-                    return Word(plain, found.concept, found.nature)
-        return self._of_key(name) or Word(plain, "unclassified", "unknown")
+                    return found
+        return None
 
     def _known(self, plain: str) -> Word | None:
         if plain in self.words:

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from lineage.cli import commands
 from lineage.cli.app import app
-from lineage.imports import ImportTrouble, into_ledger, read
-from lineage.judge import graph, validity
+from lineage.imports import ImportTrouble, into_ledger, read, read_configs
+from lineage.judge import graph, reported, validity
 from lineage.ledger import verify
 from lineage.ledger.reader import Ledger, open_ledger
 
@@ -119,6 +119,43 @@ def test_a_logbook_of_each_format_is_read_whole(name: str, text: str, tmp_path: 
     assert len(book.entries) == 2
     first = book.entries[0]
     assert (first.step, float(first.before.value), float(first.after.value)) == (100, 1e-4, 5e-5)  # type: ignore[union-attr]
+
+
+def test_a_rewind_into_an_earlier_branch_stands_on_that_branch(tmp_path: Path) -> None:
+    """Restarts at 100, 2,000 and 3,000 show how far each branch came; 1,500 lies on the second."""
+    rows = [
+        {"concept": "learning_rate", "before": 1, "after": 2, "restart_from": 100},
+        {"concept": "grad_clip", "before": 1.0, "after": 0.3, "restart_from": 2000},
+        {"concept": "weight_decay", "before": 0.1, "after": 0.2, "restart_from": 3000},
+        {"concept": "optimizer", "before": "AdamW", "after": "Lion", "restart_from": 1500},
+    ]
+    (tmp_path / "fork.json").write_text(json.dumps(rows))
+    (book,) = read(tmp_path / "fork.json")
+    ledger = open_ledger(into_ledger(book, tmp_path / "out"))
+    tree = graph.build(ledger.records)
+    last = list(tree.segments)[-1]
+    node = tree.nodes[tree.segments[last].parent_checkpoint or ""]
+    assert (node.checkpoint.step, tree.number(node.segment)) == (1_500, 2)
+    chain = {k.concept for c in validity.verdict(ledger.records, segment=last).claims for k in c.chain}
+    assert chain == {"learning_rate", "optimizer"}
+
+
+def test_a_key_that_only_one_config_states_is_said_to_be_open(tmp_path: Path) -> None:
+    """Neither lost nor taken for what the run began with."""
+    (tmp_path / "a.yaml").write_text("clip_grad: 0.3\nlr: 1e-4\nmin_lr: 1e-5\n")
+    (tmp_path / "b.yaml").write_text("lr: 1e-4\n")
+    book = read_configs([tmp_path / "a.yaml", tmp_path / "b.yaml"])
+    judged = {e.concept: j for e, j in zip(book.entries, reported.judge(book.entries), strict=True)}
+    assert {"grad_clip", "min_lr"} <= set(judged)
+    assert {j.regime_change for j in judged.values()} <= {"cannot_tell", "yes"}
+    assert all(j.rule != "first-setting" for j in judged.values())
+
+
+def test_a_single_config_is_in_the_ledger(tmp_path: Path) -> None:
+    """Two runs of one config each can be compared."""
+    (tmp_path / "a.yaml").write_text("lr: 1e-4\n")
+    ledger = open_ledger(into_ledger(read_configs([tmp_path / "a.yaml"]), tmp_path / "out"))
+    assert [r.payload.values["lr"].text() for r in ledger.of("config")] == ["1e-4"]
 
 
 @pytest.mark.parametrize(
