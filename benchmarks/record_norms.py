@@ -40,7 +40,7 @@ class Plan:
 PLANS = (
     Plan("tuning", width=96, layers=3, ranks=4, batch=4, rate=1e-3, seed=1),
     Plan("test", width=64, layers=8, ranks=8, batch=2, rate=2e-3, seed=2),
-    Plan("last", width=80, layers=4, ranks=6, batch=2, rate=3e-3, seed=3),
+    Plan("last", width=64, layers=4, ranks=6, batch=2, rate=3e-3, seed=3, steps=2000),
 )
 
 

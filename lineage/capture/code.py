@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .._rooms import schemas
-from . import canonical, modules, secrets
+from . import canonical, loaded, modules, secrets
 from .files import LARGEST, Reader, masked_content
 from .git import Git
 
@@ -65,6 +65,9 @@ def capture(
             state |= _diff(git, work, state["revision"], blobs)
             state["submodules"] = _submodules(git, work)
             state["untracked"] = _untracked(git, work)
+            found = loaded.digests(git, work.changed, name)
+            state |= {"loaded": found.files, "loaded_whole": found.whole}
+            work.note(found.note or "")
     base = git.folder if git else work.roots[0] if work.roots else Path.cwd()
     state["modules"] = modules.digests(work.reader, git.folder if git else None, base)
     if work.reader.left_out:
@@ -81,6 +84,8 @@ class _Work:
     roots: list[Path]
     notes: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    changed: list[str] | None = None
+    """paths that differ from the revision, once git has told them"""
 
     def note(self, text: str) -> None:
         text = secrets.mask(canonical.text(text))[0]
@@ -165,7 +170,7 @@ def _diff(
         work.note(f"whether the code is changed is not known: {changed.why or 'too many changed files'}")
         work.unread.append("diff")
         return {}
-    names = [n for n in changed.text.split("\0") if n]
+    names = work.changed = [n for n in changed.text.split("\0") if n]
     if not names:
         return {"dirty": False}
     hidden = _hidden(git, work, base, names)

@@ -80,6 +80,13 @@ class _Cut:
         return schemas.Scalar(type="repr", value=f"<{self.why}: cut>")
 
 
+class _Unread(_Cut):
+    """A value that raised when it was read."""
+
+    def scalar(self) -> schemas.Scalar:
+        return schemas.Scalar(type="repr", value=f"<could not be read: {self.why}>")
+
+
 def leaves(tree: object) -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) for every leaf: mappings by key, lists of mappings by index.
 
@@ -92,7 +99,13 @@ def _walk(key: str, value: object, above: dict[int, str]) -> Iterator[tuple[str,
     if value is None or isinstance(value, str | int | float):
         yield key, value
         return
-    entries = _entries(value)
+    try:
+        entries = _entries(value)
+    except Exception as error:  # an object of the user's may do anything when it is read
+        if not key:
+            raise
+        yield key, _Unread(type(error).__name__)
+        return
     if entries is None:
         yield key, value
     elif not entries and key:
@@ -137,7 +150,10 @@ def _has_names(value: object, depth: int = 0) -> bool:
         return True  # walk into it, so that a list within itself is cut
     if isinstance(value, list | tuple) and not hasattr(value, "_asdict"):
         return any(_has_names(v, depth + 1) for v in value)
-    return sources.mapping_of(value) is not None
+    try:
+        return sources.mapping_of(value) is not None
+    except Exception:
+        return True  # walk into the list, so that only this entry is lost
 
 
 def _name(key: object) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._rooms import schemas
@@ -36,6 +36,8 @@ class Seen:
     _last: tuple[int, int] | None = None
     lr: float | None = None
     """the first group's rate in the last update"""
+    modes: dict[str, Read] = field(default_factory=dict)
+    """what the modules' training mode made of them in the last update, see `mode.Modes`"""
     lr_moved: bool = False
     """whether that rate was ever another one in this segment"""
 
@@ -251,10 +253,10 @@ def _model(w: Watched, seen: Seen) -> Found:
     )
     precision = "+".join(sorted(dtypes)) + (f", autocast {seen.autocast}" if seen.autocast else "")
     yield "precision", (precision, "parameter dtypes and autocast")
-    drops = sorted(
-        {float(m.p) for m in w.model.modules() if type(m).__name__.startswith("Dropout") and hasattr(m, "p")}
-    )
-    yield "dropout", (drops, "the Dropout modules of the model")
+    if seen.modes:
+        yield from seen.modes.items()
+    else:
+        yield "dropout", "no step has shown yet whether the modules are in training mode"
     yield "compile", (compiled(w.model), "type(model) and its wrappers")
     yield "dp_sharding", (_wrapper(w.model), "type(model)")
 

@@ -6,7 +6,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -40,7 +40,19 @@ def is_installed(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in _known_folders())
 
 
-def _files(repository: Path | None) -> Iterator[Path]:
+def inside(repository: Path) -> set[Path]:
+    """The loaded module files in a repository, apart from what is installed below it."""
+    return set(_files(repository, inside=True))
+
+
+def more_than(known: Mapping[str, str]) -> bool:
+    """Tell whether this process holds a module file of the user's that is none of `known` (repository paths)."""
+    names = {Path(name).name for name in known}
+    return any(path.name not in names for path in _files(Path("/"), inside=True))
+
+
+def _files(repository: Path | None, *, inside: bool = False) -> Iterator[Path]:
+    """Module files outside the repository, or those `inside` it."""
     folders: dict[str, Path | None] = {}  # looked into once: thousands of modules lie in hundreds of folders
     for module in list(sys.modules.values()):
         name = getattr(module, "__file__", None)
@@ -50,7 +62,7 @@ def _files(repository: Path | None) -> Iterator[Path]:
         if folder not in folders:
             real = Path(os.path.realpath(folder))
             in_repository = repository is not None and real.is_relative_to(repository)
-            folders[folder] = None if in_repository or is_installed(real) else real
+            folders[folder] = None if in_repository != inside or is_installed(real) else real
         where = folders[folder]
         if where is not None and (where / file).is_file():
             yield where / file

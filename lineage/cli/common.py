@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from .._rooms import schemas
@@ -129,6 +130,30 @@ def _from_checkpoint(path: Path) -> Subject:
         f"{root()}. Name its folder.",
         Exit.CANNOT_TELL,
     )
+
+
+def damage(ledger: reader.Ledger) -> list[str]:
+    """What of a ledger could not be read, place by place; a torn last line was never acknowledged."""
+    return [f"{d.file} line {d.line}: {d.title}" for d in ledger.damage if d.code != "LIN-J001"]
+
+
+def ending(code: int, damaged: Sequence[str], *, as_json: bool = False) -> typer.Exit:
+    """The end of a command that read ledgers: says their damage, and exits with 3 where there is some.
+
+    With JSON the damage stands on stderr, so that stdout stays JSON.
+    """
+    out = errors if as_json else console
+    for text in damaged[:MOST_DAMAGE]:
+        out.print(f"[bold red]damaged:[/] {escape(text)}")
+    if damaged:
+        more = len(damaged) - MOST_DAMAGE
+        further = f"and {more:,} further places; " if more > 0 else ""
+        out.print(f"{further}what stood there is missing above; [bold]lineage verify[/] says more")
+    return typer.Exit(Exit.DAMAGED if damaged else code)
+
+
+MOST_DAMAGE = 3
+"""Damaged places that a command names; `lineage verify` names all."""
 
 
 def emit(data: Any) -> None:

@@ -15,7 +15,7 @@ from .._rooms import schemas
 from ..judge import columns, pairs, validity
 from ..judge.joined import Branch, World
 from . import joining
-from .common import STYLE, CliError, Exit, Json, console, emit, short, step_text, table
+from .common import STYLE, CliError, Json, console, emit, ending, short, step_text, table
 from .joining import Lone, Named
 from .verdict import code
 
@@ -74,8 +74,7 @@ def command(
         emit(_data(world, found, rows))
     else:
         _show(world, (one, two), found, rows, every=every)
-    damaged = bool(world.damage) and found.verdict.status != "broken"
-    raise typer.Exit(Exit.DAMAGED if damaged else code(found.verdict))
+    raise ending(code(found.verdict), world.damage, as_json=as_json)
 
 
 def _claims(names: Sequence[str] | None) -> list[str]:

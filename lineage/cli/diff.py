@@ -12,7 +12,7 @@ from ..judge import columns
 from ..judge import pairs as judge
 from ..judge.drift import alters, requested_only
 from . import joining, pairs
-from .common import Exit, Json, console, emit, find, step_text, table
+from .common import Exit, Json, console, damage, emit, ending, find, step_text, table
 from .compare import two_columns
 
 NAME = "diff"
@@ -23,21 +23,26 @@ Name = Annotated[str | None, typer.Argument(help="A run or a checkpoint.", show_
 def command(a: Name = None, b: Name = None, as_json: Json = False) -> None:
     """Show what differs: between A and B as they stand, or at each restart of one run."""
     if b is not None:
-        found = pairs.compare(joining.named(a), joining.named(b))
+        sides = (joining.named(a), joining.named(b))
+        found = pairs.compare(*sides)
+        damaged = joining.damage(sides)
         drifts = [judge.difference(found.a, found.b)]
         if as_json:
             emit(drifts)
         else:
             two_columns(columns.rows(found.a, found.b, drifts[0]))
     else:
-        drifts = [r.payload for r in find(a).ledger.of("drift")]
+        ledger = find(a).ledger
+        damaged = damage(ledger)
+        drifts = [r.payload for r in ledger.of("drift")]
         if as_json:
             emit(drifts)
         for drift in () if as_json else drifts:
             show(drift)
-        if not drifts and not as_json:
+        if not drifts and not as_json and not damaged:
             console.print("This run has one segment and no change was found in it.")
-    raise typer.Exit(Exit.FOUND if any(alters(c) for d in drifts for c in d.changes) else Exit.OK)
+    code = Exit.FOUND if any(alters(c) for d in drifts for c in d.changes) else Exit.OK
+    raise ending(code, damaged, as_json=as_json)
 
 
 def show(drift: schemas.Drift) -> None:

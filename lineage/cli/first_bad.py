@@ -11,7 +11,7 @@ from .._rooms import schemas
 from ..judge import firstbad
 from ..ledger import reader
 from . import judging
-from .common import Exit, Json, Run, Subject, console, emit, find, short, step_text
+from .common import Exit, Json, Run, Subject, console, emit, ending, find, short, step_text
 
 NAME = "first-bad"
 
@@ -25,6 +25,7 @@ def command(
 ) -> None:
     """Name the first rank and step with a non-finite or abnormal value, and what came after it."""
     subject = find(run)
+    damaged = judging.damage(subject)
     values = judging.points(subject)
     hand = by_hand(subject.ledger)
     if not as_json:
@@ -35,7 +36,7 @@ def command(
             emit({"first_bad": None, "reason": why, "incidents": hand})
         else:
             console.print(f"Cannot tell: {escape(why)}")
-        raise typer.Exit(Exit.CANNOT_TELL)
+        raise ending(Exit.CANNOT_TELL, damaged, as_json=as_json)
     found = judging.first_bads(subject)
     chosen = _choose(subject, found, segment)
     if chosen is None:
@@ -46,7 +47,7 @@ def command(
             console.print(
                 f"No bad cell: {steps:,} steps of {len({p.rank for p in values})} ranks lie in their range."
             )
-        raise typer.Exit(Exit.OK)
+        raise ending(Exit.OK, damaged, as_json=as_json)
     if as_json:
         emit(
             {
@@ -57,7 +58,7 @@ def command(
         )
     else:
         show(subject, chosen, values)
-    raise typer.Exit(Exit.FOUND)
+    raise ending(Exit.FOUND, damaged, as_json=as_json)
 
 
 def by_hand(ledger: reader.Ledger) -> list[schemas.Incident]:

@@ -11,7 +11,7 @@ from rich.progress import Progress
 from .._rooms import schemas
 from ..ledger.evidence import EvidenceError
 from . import judging
-from .common import CliError, Exit, Json, Run, console, emit, errors, find
+from .common import CliError, Exit, Json, Run, console, emit, ending, errors, find
 from .preserving import plan, preserve_all
 
 app = typer.Typer(
@@ -45,8 +45,7 @@ def preserve(run: Run = None, as_json: Json = False) -> None:
         emit({"preserved": kept, "problems": problems})
     else:
         _show(subject.ledger.path, kept, problems)
-    if problems:
-        raise typer.Exit(Exit.FOUND)
+    raise ending(Exit.FOUND if problems else Exit.OK, judging.damage(subject), as_json=as_json)
 
 
 def _show(ledger: Path, kept: list[schemas.Preserved], problems: list[str]) -> None:

@@ -72,8 +72,13 @@ def world(what: Sequence[Named], more: Iterable[Path] = (), *, follow: bool = Tr
         sidecars=[(x.sidecar, str(sidecars.path_of(x.path))) for x in lone],
         ancestors=told,
         bad={uid: bad for s in subjects.values() for uid, bad in judging.first_bads(s).items()},
-        damage=[text for s in subjects.values() for text in judging.damage(s)],
+        damage=damage(subjects.values()),
     )
+
+
+def damage(what: Iterable[Named]) -> list[str]:
+    """What could not be read of the ledgers of what was named."""
+    return [text for x in what if isinstance(x, Subject) for text in judging.damage(x)]
 
 
 def branch(world: joined.World, x: Named) -> joined.Branch:

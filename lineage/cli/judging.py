@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from .._rooms import schemas
 from ..judge import firstbad, validity
+from . import common
 from .common import Subject
 
 
@@ -39,7 +40,7 @@ def tips(subject: Subject) -> list[str]:
 
 def damage(subject: Subject) -> list[str]:
     """What of a ledger could not be read, place by place; a torn last line was never acknowledged."""
-    return [f"{d.file} line {d.line}: {d.title}" for d in subject.ledger.damage if d.code != "LIN-J001"]
+    return common.damage(subject.ledger)
 
 
 def verdict(subject: Subject, segment: str | None = None) -> schemas.Verdict:

@@ -13,7 +13,7 @@ from rich.table import Table
 from ..judge.phases import Phase
 from ..report import phases as phases_
 from ..report import series
-from .common import Exit, Json, Run, console, emit, find, table
+from .common import Exit, Json, Run, console, damage, emit, ending, find, table
 
 NAME = "phases"
 
@@ -43,8 +43,7 @@ def command(
         emit([asdict(p) | {"steps": p.steps, "segments": p.segments} for p in found])
     else:
         show(found, every=every)
-    damaged = any(d.code != "LIN-J001" for d in ledger.damage)
-    raise typer.Exit(Exit.DAMAGED if damaged else Exit.OK if found else Exit.CANNOT_TELL)
+    raise ending(Exit.OK if found else Exit.CANNOT_TELL, damage(ledger), as_json=as_json)
 
 
 def show(found: Sequence[Phase], *, every: bool = False) -> None:

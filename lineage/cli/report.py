@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .common import CliError, Json, Run, console, emit, find
+from .common import CliError, Exit, Json, Run, console, damage, emit, ending, find
 
 NAME = "report"
 
@@ -34,3 +34,4 @@ def command(
     else:
         for path in written:
             console.print(f"written: {path}")
+    raise ending(Exit.OK, damage(subject.ledger), as_json=as_json)

@@ -10,7 +10,21 @@ from rich.markup import escape
 from .._rooms import schemas, trackers
 from ..ledger import reader
 from . import first_bad, judging
-from .common import Exit, Json, Run, Subject, console, emit, find, root, short, status, step_text, table
+from .common import (
+    Exit,
+    Json,
+    Run,
+    Subject,
+    console,
+    emit,
+    ending,
+    find,
+    root,
+    short,
+    status,
+    step_text,
+    table,
+)
 
 NAME = "show"
 
@@ -22,8 +36,7 @@ def command(
 ) -> None:
     """Show a run: segments, branches, checkpoints, what changed, and the verdict of each branch."""
     if every:
-        _list(as_json)
-        return
+        raise ending(Exit.OK, _list(as_json), as_json=as_json)
     subject = find(run)
     if subject.checkpoint:
         _checkpoint(subject, as_json)
@@ -31,22 +44,23 @@ def command(
         emit(_data(subject))
     else:
         _show(subject)
-    raise typer.Exit(_code(subject))
+    raise ending(_code(subject), judging.damage(subject), as_json=as_json)
 
 
 def _code(subject: Subject) -> int:
-    """3 for a damaged ledger, 1 where a branch or the checkpoint is broken."""
-    if any(d.code != "LIN-J001" for d in subject.ledger.damage):
-        return Exit.DAMAGED
+    """1 where a branch or the checkpoint is broken."""
     tips = [None] if subject.checkpoint else judging.tips(subject)
     worst = judging.worst_of(judging.verdict(subject, tip) for tip in tips)
     return Exit.FOUND if worst == "broken" else Exit.OK
 
 
-def _list(as_json: bool) -> None:
+def _list(as_json: bool) -> list[str]:
+    """List all runs. Returns what of their ledgers is damaged."""
     runs = []
+    damaged: list[str] = []
     for path in reader.find(root()):
         subject = Subject(reader.Ledger(path))
+        damaged += [f"{path.name}: {text}" for text in judging.damage(subject)]
         runs.append(
             {
                 "run": subject.ledger.run,
@@ -59,7 +73,7 @@ def _list(as_json: bool) -> None:
         )
     if as_json:
         emit(runs)
-        return
+        return damaged
     rows = table("run", "segments", "last step", "last record (UTC)", "verdict")
     for r in runs:
         rows.add_row(
@@ -70,6 +84,7 @@ def _list(as_json: bool) -> None:
             status(str(r["status"])),
         )
     console.print(rows if runs else f"no ledger in {root()}")
+    return damaged
 
 
 def _data(subject: Subject) -> dict[str, object]:
@@ -102,10 +117,6 @@ def _show(subject: Subject) -> None:
     console.print(f"[bold]run {escape(ledger.run)}[/]{escape(name)}  {escape(str(ledger.path))}")
     for alias in {(a.tracker, a.id, a.url) for r in ledger.of("run") for a in r.payload.aliases}:
         console.print(f"  {alias[0]} run {escape(alias[1])} {escape(alias[2] or '')}")
-    for damage in ledger.damage:
-        console.print(
-            f"[bold red]damaged:[/] {damage.code} {escape(damage.file)} line {damage.line}: {escape(damage.text)}"
-        )
     console.print()
     _segments(subject)
     for uid, bad in judging.first_bads(subject).items():

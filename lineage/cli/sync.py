@@ -17,7 +17,7 @@ from ..ledger import scan
 from ..ledger.journal import Journal
 from ..ledger.reader import Ledger
 from ..recorder.delivery import Delivered, file_note, key
-from .common import CliError, Exit, Json, Run, console, emit, find
+from .common import CliError, Exit, Json, Run, console, damage, emit, ending, find
 from .opening import Gone, close, open_tracker
 
 NAME = "sync"
@@ -48,7 +48,8 @@ def command(
     if len(gone) == len(results):
         raise CliError("\n".join(map(str, gone)))
     emit([r.plain() for r in results]) if as_json else _print(results)
-    raise typer.Exit(Exit.FOUND if any(r.problems for r in results) else Exit.OK)
+    code = Exit.FOUND if any(r.problems for r in results) else Exit.OK
+    raise ending(code, damage(subject.ledger), as_json=as_json)
 
 
 def pages(ledger: Ledger, uri: str | None, tracker: str | None) -> list[list[schemas.TrackerAlias]]:

@@ -12,11 +12,10 @@ from rich.tree import Tree
 
 from ..judge import ancestry
 from ..judge import tree as tree_
-from ..judge.joined import World
 from ..report import outline
 from ..report.blocks import Style, Twig, spans
 from . import joining
-from .common import Exit, Json, console, emit, find
+from .common import Exit, Json, console, emit, ending, find
 from .joining import Lone, Named
 
 NAME = "tree"
@@ -55,8 +54,9 @@ def command(
         emit({"roots": [asdict(r) for r in roots], "damage": world.damage})
     else:
         show(outline.outline(roots, _places(named)))
-        _notes(world, roots)
-    raise typer.Exit(Exit.DAMAGED if world.damage else _code(roots))
+        if not roots:
+            console.print("No segment of training is on record.")
+    raise ending(_code(roots), world.damage, as_json=as_json)
 
 
 def _places(named: Sequence[Named]) -> dict[str, str]:
@@ -86,15 +86,6 @@ def _text(twig: Twig) -> Text:
     for s in spans(twig.text):
         text.append(s.text, style=RICH[s.style])
     return text
-
-
-def _notes(world: World, roots: Sequence[tree_.Root]) -> None:
-    if not roots:
-        console.print("No segment of training is on record.")
-    for text in world.damage[:3]:
-        console.print(Text.assemble(("damaged: ", "bold red"), text))
-    if len(world.damage) > 3:
-        console.print(f"and {len(world.damage) - 3} further places: lineage verify")
 
 
 def _code(roots: Sequence[tree_.Root]) -> int:

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from .._rooms import schemas, trackers
 from . import judging
-from .common import Exit, Json, Run, Subject, console, emit, find, status, step_text, table
+from .common import Exit, Json, Run, Subject, console, emit, ending, find, status, step_text, table
 
 NAME = "verdict"
 
@@ -29,10 +29,13 @@ def command(
     if fail_on not in schemas.STATUS_ORDER:
         raise typer.BadParameter(f"--fail-on takes {', '.join(schemas.STATUS_ORDER)}; not {fail_on!r}")
     subject = find(run)
+    damaged = judging.damage(subject)
     if against is not None:
         from .pairs import pair_verdict
 
-        found = pair_verdict(subject, find(against))
+        other = find(against)
+        damaged += judging.damage(other)
+        found = pair_verdict(subject, other)
         segment = None
     else:
         segment = None if subject.checkpoint else subject.tip
@@ -42,8 +45,7 @@ def command(
         emit({"verdict": found, "differs_from_recorded": changed})
     else:
         show(subject, found, changed)
-    damaged = any(d.code != "LIN-J001" for d in subject.ledger.damage)
-    raise typer.Exit(Exit.DAMAGED if damaged and found.status != "broken" else code(found, fail_on))
+    raise ending(code(found, fail_on), damaged, as_json=as_json)
 
 
 def code(found: schemas.Verdict, fail_on: str = "broken") -> int:

@@ -34,11 +34,13 @@ WORST = Rule(
     sigmas=7.0,
     relative=0.0,
     absolute=2.0,
-    patience=10**9,
+    patience=256,
 )
-"""How far the worst member's distance may lie above what it usually is; unit: deviations of a member."""
+"""How far the worst member's distance may lie above what it usually is; unit: deviations of a member.
+
+Its patience and that of the vote are longer than a member's, which is to move first."""
 VOTE = Rule(
-    "member-vote/1", log=False, warmup=16, sigmas=6.5, relative=0.0, absolute=math.log(3.0), patience=10**9
+    "member-vote/1", log=False, warmup=16, sigmas=6.5, relative=0.0, absolute=math.log(3.0), patience=256
 )
 """How far the jump of a share of the members may lie above what it usually is; unit: nats."""
 
@@ -58,6 +60,8 @@ class FamilyRule:
     """least deviation of a member, in nats"""
     least_jump: float = math.log(3.0)
     """least jump of a single member beyond the middle member's, in nats"""
+    stay: float = 0.5
+    """a member that is flagged stays so above this share of the bound that it passed, in nats"""
     vote_share: float = 0.25
     """the vote needs this share of the members, and three of them"""
     patience: int = 64
@@ -98,12 +102,14 @@ class FamilyFinding:
 class _Member:
     """One member's healthy values, in nats: the last few as they were, more of them relative to the middle member."""
 
-    __slots__ = ("flagged", "last", "moves", "relative")
+    __slots__ = ("bound", "flagged", "last", "moves", "relative")
 
     def __init__(self, rule: FamilyRule, healthy: Iterable[Sequence[float]] = ()) -> None:
         self.last: deque[float] = deque(maxlen=rule.centre)
         self.relative, self.moves = Window(rule.window), Window(rule.window - 1)
         self.flagged: list[tuple[float, float]] = []
+        self.bound: float | None = None
+        """the jump that it was flagged for passing, while it is flagged"""
         for x, r in healthy:
             self.accept(x, r)
 
@@ -144,6 +150,7 @@ class Family:
             member.moves = Window(rule.window - 1, (abs(b - a) for a, b in steps))
             member.last.extend(kept["last"])
             member.flagged = [(x, r) for x, r in kept["flagged"]]
+            member.bound = kept["bound"]
 
     def state(self) -> dict[str, Any]:
         """All that the next verdict depends on, as JSON values."""
@@ -152,6 +159,7 @@ class Family:
                 "relative": member.relative.values(),
                 "last": list(member.last),
                 "flagged": [list(pair) for pair in member.flagged],
+                "bound": member.bound,
             }
             for name, member in self._members.items()
         }
@@ -205,11 +213,21 @@ class Family:
             return "worst", [], math.inf
         places = sorted(places, key=lambda p: p.alone / p.scale, reverse=True)
         found = self._worst.update(places[0].alone / places[0].scale)
-        if found is None or found.threshold is None:
-            return "worst", [], math.inf
-        limit, least = found.threshold, self.rule.least_jump
-        odd = [p for p in places if p.alone > max(limit * p.scale, least)]
-        return "worst", odd, max(limit * odd[0].scale, least) if odd else math.inf
+        limit = math.inf
+        if found is not None and found.abnormal == "out_of_range" and found.threshold is not None:
+            limit = found.threshold
+        odd: list[_Place] = []
+        first = math.inf
+        for p in places:
+            member = self._members[p.name]
+            bound = max(limit * p.scale, self.rule.least_jump)
+            if member.bound is not None:
+                bound = min(bound, self.rule.stay * member.bound)
+            if p.alone > bound:
+                first = first if odd else bound
+                member.bound = member.bound or bound
+                odd.append(p)
+        return "worst", odd, first
 
     def _voted(self, places: list[_Place]) -> tuple[Literal["vote"], list[_Place], float]:
         """The members that jumped together, where they are a share of all, and the limit in nats."""
@@ -218,7 +236,7 @@ class Family:
             return "vote", [], math.inf
         places = sorted(places, key=lambda p: p.jump, reverse=True)
         found = self._vote.update(places[needed - 1].jump)
-        if found is None or found.threshold is None:
+        if found is None or found.abnormal != "out_of_range" or found.threshold is None:
             return "vote", [], math.inf
         return "vote", [p for p in places if p.jump > found.threshold], found.threshold
 
@@ -229,6 +247,7 @@ class Family:
             member = self._members[name] = _Member(self.rule)
         if not flagged:
             member.flagged.clear()
+            member.bound = None
             member.accept(x, r)
             return False
         member.flagged.append((x, r))

@@ -244,7 +244,7 @@ def _add_missing(
         if info.parent_checkpoint is None:
             why = "training continued from a state whose checkpoint was not named"
             if info.parent_evidence == "declared":
-                why = "a checkpoint was named, and nothing tells of the state at its save; note LIN-C001 says what to do"
+                why = "a checkpoint was named, and nothing tells of the state at its save: see note LIN-C001"
         for tally in tallies.values():
             tally.missing.setdefault("parent", why)
     if first and own and info.start == "fresh" and graph.number(stretch.segment) > 1:

@@ -77,7 +77,9 @@ class Activations:
 
 def _hook(buffer: Any, row: int) -> Any:
     def hook(module: Any, inputs: Any, output: Any) -> None:
-        x = output[0] if isinstance(output, tuple | list) and output else output
+        x = output
+        if isinstance(output, (tuple, list)) and len(output):  # noqa: UP038 (torch 2.6 traces no union)
+            x = output[0]
         if isinstance(x, torch.Tensor) and x.is_floating_point():
             torch.ops.lineage.read_activation(x.detach(), buffer, row)
 

@@ -119,7 +119,8 @@ class OptimizerProbe:
         if isinstance(item.step, float):
             if self._steps.get(item.name) == item.step:
                 raise NotRead("not updated in this step")
-            item.factors = update.adam(group, item.step)
+            apart = update.decoupled(self.optimizer, group)
+            item.factors = update.adam(group, item.step, decoupled=apart)
 
     def _of_sgd(self, item: _Item, p: Any, group: Mapping[str, Any]) -> None:
         if item.a is None:
@@ -202,7 +203,7 @@ class OptimizerProbe:
         columns: list[list[Any]] = []
         for item in items:
             group: Mapping[str, Any] = item.group or {}
-            decay = group["weight_decay"] if group.get("decoupled_weight_decay") else 0.0
+            decay = group["weight_decay"] if update.decoupled(self.optimizer, group) else 0.0
             columns.append([group["lr"], *group["betas"], group["eps"], decay, item.step])
         rows = [_column(list(c), device) for c in zip(*columns, strict=True)]
         lr, beta1, beta2, eps, decay, step = rows

@@ -48,14 +48,18 @@ def way_of(optimizer: Any) -> str:
     return EXACT_SGD if kind is torch.optim.SGD else PROXY
 
 
-def adam(group: Mapping[str, Any], step: float) -> Factors:
+def decoupled(optimizer: Any, group: Mapping[str, Any]) -> bool:
+    """Whether an Adam decays weights apart from the gradient. Torch before 2.7 tells it by the class alone."""
+    return type(optimizer) is torch.optim.AdamW or bool(group.get("decoupled_weight_decay", False))
+
+
+def adam(group: Mapping[str, Any], step: float, *, decoupled: bool) -> Factors:
     """The factors of Adam and AdamW. Raises `NotRead` before the first update."""
     if step < 1:
         raise NotRead("no update has been made yet")
     lr, eps, decay = number(group["lr"]), number(group["eps"]), number(group["weight_decay"])
     beta1, beta2 = (number(b) for b in group["betas"])
     root = math.sqrt(1.0 - beta2**step)
-    decoupled = group.get("decoupled_weight_decay", False)
     return Factors(lr * root / (1.0 - beta1**step), eps * root, lr * decay if decoupled else 0.0)
 
 

@@ -122,12 +122,15 @@ def _attach(
     me = world()
     tracker = _tracker(run)
     parent = boundary.read_parent(resumed_from, me.rank) if resumed_from is not None else None
+    if parent is not None and settings.run_id is None and settings.enabled:
+        parent.look_in(Path(settings.dir), me.rank)
     recorder = Recorder(
         settings, me, watched, tracker=tracker, parent=parent, fork=fork, name=name, on_alarm=on_alarm
     )
     if not settings.enabled:
         recorder.live = False
         return recorder
+    recorder.leave_unreadable("model", "optimizer", "scheduler", "scaler", "loader")
     recorder.taken_over = _from_observer(run, recorder)
     parts: list[tuple[Callable[[], Any], str]] = [(recorder.steps.hook, "some live values are not recorded")]
     if me.rank == 0:

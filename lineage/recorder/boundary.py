@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from .._rooms import schemas
@@ -12,94 +11,13 @@ from ..capture import edits
 from ..judge import batches, firstbad, graph, validity
 from ..judge import drift as drift_
 from ..judge import regime as regime_
-from ..ledger import series, sidecars
+from ..ledger import series
 from ..ledger.reader import Ledger
 from . import edited, mitigations
 from .contain import log
+from .parent import Parent, read_parent, side_at
 
-
-@dataclass
-class Parent:
-    """The old side: what the parent checkpoint's sidecar tells, else its ledger, else nothing."""
-
-    path: str
-    run: str | None = None
-    checkpoint: schemas.Checkpoint | None = None
-    own_rank: schemas.Checkpoint | None = None
-    sidecar: schemas.Sidecar | None = None
-    problem: str | None = None
-    evidence: str = "declared"
-    told: drift_.Side | None = None
-    """the old side as the ledger tells it, where there is no sidecar"""
-
-    def ask(self, ledger: Path, rank: int) -> None:
-        """Where the folder tells nothing of itself: look for its path among the checkpoints of a ledger."""
-        if self.checkpoint is not None:
-            return
-        records = Ledger(ledger).records
-        path = str(Path(self.path).absolute())
-        known = [n for n in graph.build(records).nodes.values() if n.checkpoint.path == path]
-        if not known:
-            return
-        node = max(known, key=lambda n: n.uid)
-        self.checkpoint, self.run = node.checkpoint, records[0].run
-        self.own_rank = None if rank == 0 else _without_rank_parts(node.checkpoint)
-        self.told = side_at(records, node)
-
-    def live(self) -> list[schemas.ComponentDigest]:
-        """The digests at the save, those of this rank where components are the rank's own."""
-        if self.checkpoint is None:
-            return []
-        own = {c.component: c for c in self.own_rank.live} if self.own_rank else {}
-        if self.own_rank is not None:
-            return [own.get(c.component, c) for c in self.checkpoint.live]
-        return list(self.checkpoint.live)
-
-    def side(self) -> drift_.Side:
-        """The old side of the drift."""
-        s = self.sidecar
-        if s is None:
-            return self.told or drift_.Side()
-        return drift_.Side(s.config, s.effective, s.code, s.environment, dict(s.checkpoint.lr_ahead))
-
-
-def side_at(records: Sequence[schemas.Record], node: graph.Node) -> drift_.Side:
-    """The conditions under which a checkpoint was saved, as its ledger tells them."""
-    saved = next(r.at for r in records if r.id == node.record)
-    then = [r for r in records if r.at <= saved]
-    held = {k: graph.latest(then, k, node.segment) for k in ("config", "effective", "code", "environment")}
-    sides: dict[str, Any] = {k: r.payload if r else None for k, r in held.items()}
-    return drift_.Side(**sides, lr_ahead=dict(node.checkpoint.lr_ahead))
-
-
-def read_parent(path: str | Path, rank: int) -> Parent:
-    """Read what a checkpoint folder tells of itself. Never raises: what is wrong stands in `problem`."""
-    parent = Parent(str(path))
-    try:
-        sidecar = sidecars.read(Path(path))
-        if sidecar is None:
-            parent.problem = (
-                f"LIN-C001: {path} has no lineage.json: nothing is known of the state at that save"
-            )
-            return parent
-        parent.sidecar, parent.run, parent.checkpoint = sidecar, sidecar.run, sidecar.checkpoint
-        if rank != 0:
-            own = sidecars.read(Path(path), rank)
-            parent.own_rank = own.checkpoint if own else _without_rank_parts(sidecar.checkpoint)
-    except (sidecars.SidecarError, OSError) as e:
-        parent.problem = f"LIN-C001: {e}"
-    return parent
-
-
-def _without_rank_parts(checkpoint: schemas.Checkpoint) -> schemas.Checkpoint:
-    """A checkpoint for a rank that left no sidecar of its own: rank-local digests are another rank's."""
-    live = [
-        c.model_copy(update={"digest": None, "note": "this rank left no sidecar at the save"})
-        if c.scope == "rank"
-        else c
-        for c in checkpoint.live
-    ]
-    return checkpoint.model_copy(update={"live": live})
+__all__ = ["Now", "Parent", "first_bad", "judge", "judge_in_run", "read_parent", "side_at", "write_verdict"]
 
 
 MOVING = ("learning_rate", "lr_schedule", "betas", "eps", "weight_decay")
@@ -163,6 +81,9 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
             parent=parent.checkpoint.uid,
             extra=extra,
         )
+        if any(c.concept == "data_order" and c.text == x.text for c in drift.changes for x in extra):
+            gaps = {**drift.not_shown, "data_mix": batches.OTHER_DATA}
+            drift = drift.model_copy(update={"not_shown": gaps})
         if proven:
             gaps = {k: v for k, v in drift.not_shown.items() if k not in proven}
             drift = drift.model_copy(update={"not_shown": gaps})
@@ -342,14 +263,57 @@ def _batch_evidence(
     if not now.batches or now.restore is None:
         return [], set()
     position = next((c for c in now.restore.components if c.component == "loader_position"), None)
-    if position is not None and position.status != "not_recorded":
+    recorded = position is not None and position.status != "not_recorded"
+    if recorded and position is not None and position.status != "restored":
+        return [], set()  # skipped or read again: told as what was not restored
+    if recorded and _cut_otherwise(parent, now):
         return [], set()
     table = series.read(ledger.path, "batches", ["segment", "rank", "step", "micro", "digest"])
+    rows = [
+        r for r in table.to_pylist() if r["rank"] == writer.world.rank and r["segment"] != writer.ids.segment
+    ]
     known: dict[str, set[int]] = {}
-    for row in table.to_pylist():
-        if row["rank"] == writer.world.rank and row["segment"] != writer.ids.segment and row["micro"] == 0:
+    for row in rows:
+        if row["micro"] == 0 or recorded:
             known.setdefault(row["digest"], set()).add(row["step"])
-    return batches.first_batch(now.batches[0], known, now.first_step)
+    if not recorded:
+        return batches.first_batch(now.batches[0], known, now.first_step)
+    with_step = [r for r in rows if r["step"] == now.first_step]
+    segment = _other_branch(ledger, parent.checkpoint, {r["segment"] for r in with_step})
+    at_step = sorted((r for r in with_step if r["segment"] == segment), key=lambda r: r["micro"])
+    return batches.same_place(now.batches, known, [r["digest"] for r in at_step], now.first_step), set()
+
+
+def _cut_otherwise(parent: Parent, now: Now) -> bool:
+    """The samples are divided into batches in another way, or chosen anew: a batch cannot be another's equal."""
+    sides = (parent.side(), now.side())
+    for concept in ("micro_batch", "seq_len", "world_size", "data_mix", "data_order"):
+        a, b = (side.value(concept) for side in sides)
+        if a is not None and b is not None and a.value != b.value:
+            return True
+    return False
+
+
+DATA = ("data_mix", "data_order", "batch_skip", "loader_position")
+"""Concepts whose change at a boundary makes a branch's batches its own."""
+
+
+def _other_branch(ledger: Ledger, checkpoint: schemas.Checkpoint, made: set[str]) -> str | None:
+    """Which of the segments that made a step shows what should come after a checkpoint.
+
+    The one that saved it, where it went on; else the newest that resumed from it and kept its data.
+    """
+    g = graph.build(ledger.records)
+    node = g.nodes.get(checkpoint.uid)
+    if node is not None and node.segment in made:
+        return node.segment
+    changed = {
+        r.segment
+        for r in ledger.of("drift")
+        if any(c.concept in DATA and not drift_.requested_only(c) for c in r.payload.changes)
+    }
+    resumed = [s for s, info in g.segments.items() if info.parent_checkpoint == checkpoint.uid]
+    return next((s for s in reversed(resumed) if s in made and s not in changed), None)
 
 
 def write_verdict(writer: Any) -> None:

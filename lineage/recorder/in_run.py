@@ -196,6 +196,7 @@ class InRun:
             "batch size": seen.samples_per_micro,
             "micro-batches": seen.micro_batches,
         }
+        out |= {f"{concept} in the step": repr(value) for concept, (value, _) in seen.modes.items()}
         if watched.model is not None:
             out["frozen parameters"] = self._parameters.frozen()
         if watched.optimizer is not None:

@@ -13,12 +13,25 @@ from ..capture.watched import LINES
 from ..judge import firstbad
 from ..judge.detectors import Finding
 from ..ledger import layout, scan
+from ..ledger.reader import Ledger
 from . import boundary, captured, mitigations, streams
 from .contain import describe, log
 from .writer import Writer
 
 if TYPE_CHECKING:
     from .recorder import Recorder
+
+
+def asked(on_alarm: Any) -> Any:
+    """What was asked for at an alarm; what cannot be done is said, and left out."""
+    if on_alarm is None or on_alarm == "request_stop" or callable(on_alarm):
+        return on_alarm
+    shown = repr(on_alarm) if isinstance(on_alarm, str) else f"a {type(on_alarm).__name__}"
+    log.warning(
+        "lineage: on_alarm=%s is left out: it takes a callback or 'request_stop'. Alarms are recorded all the same.",
+        shown,
+    )
+    return None
 
 
 def raise_alarm(
@@ -112,6 +125,23 @@ def warn_if_quarantined(w: Writer, parent: boundary.Parent) -> None:
         log.warning("lineage: LIN-C006: %s: %s", text, "; ".join(m.why for m in marks))
 
 
+def warn_if_damaged(w: Writer) -> None:
+    """A segment that goes on in a damaged ledger says so once: what stood in the lines is not known to it."""
+    damage = [d for d in Ledger(w.ledger).damage if d.code != "LIN-J001"]  # a torn last line was never there
+    if damage:
+        first = damage[0]
+        log.warning(
+            "lineage: the ledger that this segment continues is damaged in %d places (the first: %s %s line %d: %s). "
+            "What stood there is not known here; see `lineage verify %s`",
+            len(damage),
+            first.code,
+            first.file,
+            first.line,
+            first.title,
+            w.ledger,
+        )
+
+
 def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     """The last records of a segment: why it ended, what was covered, where it began to be bad, the verdict."""
     error = error or _unhandled(rec)
@@ -188,10 +218,13 @@ def name_first_bad(w: Writer) -> None:
 def coverage(rec: Recorder) -> schemas.Coverage:
     """What is recorded, and for what is not, the line that would add it."""
     watched = rec.watched
-    recorded, missing = [], {}
+    recorded: list[str] = []
+    missing: dict[str, str] = {}
     for name in ("model", "optimizer", "scheduler", "loader"):
         if getattr(watched, name) is not None:
             recorded.append(name)
+        elif name in rec.unread:
+            missing[name] = f"{LINES[name]} with an object that can be read ({rec.unread[name]})"
         else:
             missing[name] = LINES[name]
     if rec.world.rank == 0:  # rank 0 records it for all
@@ -213,26 +246,3 @@ def coverage(rec: Recorder) -> schemas.Coverage:
     if not rec._saves:
         missing["checkpoints"] = "rec.checkpoint(path, step=step)"
     return schemas.Coverage(recorded=recorded, missing=missing, gaps=list(rec.gaps))
-
-
-def exit_lines(rec: Recorder, w: Writer, left: int) -> list[str]:
-    """Four lines: the ledger, what was recorded, what was not and the line that would add it, the next command."""
-    found = coverage(rec)
-    spikes = sum(rec.steps.streams.onsets.values())
-    alarms = spikes + sum(rec.steps.streams.rises.values())
-    steps = f"steps {rec.steps.first}-{rec.steps.done}" if rec.steps.first is not None else "no steps"
-    behind = f"; {left} records wait for the tracker" if left else ""
-    lines = [
-        f"lineage: ledger {w.ledger}",
-        f"lineage: recorded {steps} on rank 0 of {rec.world.world_size}, {len(rec._saves)} checkpoints, "
-        f"{alarms} alarms: {', '.join(found.recorded) or 'nothing'}{behind}",
-    ]
-    if found.missing:
-        what, line = next(iter(found.missing.items()))
-        others = f" (also missing: {', '.join(list(found.missing)[1:])})" if len(found.missing) > 1 else ""
-        lines.append(f"lineage: not recorded: {what}; add {line}{others}")
-    else:
-        lines.append("lineage: nothing that this version can record is missing")
-    command = "lineage first-bad" if spikes else "lineage sync" if left else "lineage show"
-    lines.append(f"lineage: next: {command} {w.ledger}")
-    return lines

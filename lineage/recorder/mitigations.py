@@ -35,7 +35,10 @@ def scalar(concept: str, value: Any) -> schemas.Scalar | None:
     """A value that a person declared, with secrets masked."""
     if value is None:
         return None
-    found = schemas.Scalar.of(secrets.mask_value(concept, value)[0])
+    try:
+        found = schemas.Scalar.of(secrets.mask_value(concept, value)[0])
+    except Exception as e:  # an object of the user's may do anything when it is read
+        return schemas.Scalar(type="repr", value=f"<could not be read: {type(e).__name__}>")
     masked = secrets.mask(found.text())[0] if found.type in ("repr", "list") else found.text()
     return found if masked == found.text() else schemas.Scalar.of(masked)
 

@@ -14,7 +14,7 @@ from ..capture import effective
 from ..capture.watched import LINES, Watched
 from ..judge.drift import Declared
 from ..ledger import blobs
-from . import boundary, by_hand, incidents, mitigations, saving
+from . import boundary, by_hand, incidents, mitigations, saving, summary
 from .captured import Recent
 from .contain import contained, describe, log
 from .identity import Ids, TakenOver, World, agree
@@ -50,7 +50,7 @@ class Recorder:
         self.now = boundary.Now()
         self.seen = effective.Seen(world_size=world.world_size)
         self.gaps: list[str] = []
-        self._on_alarm = on_alarm or settings.on_alarm
+        self._on_alarm = incidents.asked(on_alarm) or settings.on_alarm
         self._writer: Writer | None = None
         self._early: list[tuple[str, str, str]] = []
         """failures before the ledger was open"""
@@ -61,6 +61,10 @@ class Recorder:
         self._segment_record: str | None = None
         self._segment: schemas.Segment | None = None
         self._saves: dict[tuple[int, str], int] = {}
+        self.absent: set[str] = set()
+        """uids of saves whose path was not there"""
+        self.unread: dict[str, str] = {}
+        """objects that were given and cannot be read -> the exception"""
         self.last_checkpoint: str | None = None
         self.taken_over: TakenOver | None = None
         self.blobs: list[bytes] = []
@@ -118,11 +122,19 @@ class Recorder:
         self._tell_early(w)
         if self.now.config is not None and self.world.rank == 0:
             w.write(self.now.config)
-        if self.parent is not None and self.parent.problem:
-            w.write(schemas.TrackerNote(code="LIN-C001", tracker="ledger", text=self.parent.problem))
-            log.warning("lineage: %s", self.parent.problem)
+        if self.parent is not None:
+            self._say_problem(w, self.parent)
         w.tasks.put(self._write_background)
+        if self.world.rank == 0 and self.parent is not None:
+            w.tasks.put(lambda: incidents.warn_if_damaged(w))
         incidents.follow(self, w)
+
+    def _say_problem(self, w: Writer, parent: boundary.Parent) -> None:
+        """What is wrong with the checkpoint that was named goes to the log and to the ledger."""
+        text = parent.said(w.ledger.parent)
+        if text:
+            w.write(schemas.TrackerNote(code="LIN-C001", tracker="ledger", text=text))
+            log.warning("lineage: %s", text)
 
     def _ids(self) -> Ids:
         """Say which run and segment this is."""
@@ -130,7 +142,7 @@ class Recorder:
         if run is not None and self.settings.sources.get("run_id") == "LINEAGE_RUN_ID":
             source = "environment"
         if run is None and self.parent is not None and self.parent.run and not self.fork:
-            run, source = self.parent.run, "sidecar"
+            run, source = self.parent.run, "loaded" if self.parent.found_in else "sidecar"
         if run is None:
             source = "new"
         if self.taken_over is not None and run in (None, self.taken_over.ids.run) and not self.fork:
@@ -190,6 +202,16 @@ class Recorder:
         """The id of the regime in effect, once the first step has shown it."""
         return self._writer.regime if self._writer is not None else None
 
+    def leave_unreadable(self, *names: str) -> None:
+        """Leave watched objects out whose every attribute raises: nothing of them could be recorded."""
+        for name in names:
+            try:
+                hasattr(getattr(self.watched, name), "state_dict")
+            except Exception as e:
+                setattr(self.watched, name, None)
+                self.unread[name] = type(e).__name__
+                self.trouble(name, e, f"the {name} cannot be read, so nothing of it is recorded")
+
     # -- verbs
 
     @contained("attach", "late objects are not watched")
@@ -202,8 +224,9 @@ class Recorder:
                 )
             old = getattr(self.watched, name)
             setattr(self.watched, name, value)
+            self.leave_unreadable(name)
             if name == "optimizer":
-                self.steps.drift.new_optimizer(old, value)
+                self.steps.drift.new_optimizer(old, self.watched.optimizer)
             elif name == "loader":
                 self.steps.drift.new_loader()
             if self.steps.first is not None:
@@ -215,6 +238,10 @@ class Recorder:
     def resumed_from(self, path: str | Path, *, fork: bool = False) -> None:
         """Name the checkpoint that this process loaded. Call it after loading, before the first step."""
         self.parent = boundary.read_parent(path, self.world.rank)
+        if self._writer is not None:
+            self.parent.ask(self._writer.ledger, self.world.rank)
+        elif self.settings.run_id is None:
+            self.parent.look_in(Path(self.settings.dir), self.world.rank)
         self.fork = fork
         self.steps.read_loaded()
         self.steps.count_from(self.parent)
@@ -226,6 +253,7 @@ class Recorder:
                     f"the checkpoint belongs to run {self.parent.run}, and this run's ledger was already open; "
                     "name it in lineage.attach(run, resumed_from=path)"
                 )
+            self._say_problem(self._writer, self.parent)
             self._write_segment()
 
     @contained("mitigation", "a declared mitigation is not recorded")
@@ -369,5 +397,5 @@ class Recorder:
         incidents.close(self, w, error)
         left = w.close()
         if not self.settings.quiet and self.world.rank == 0:
-            for line in incidents.exit_lines(self, w, left):
+            for line in summary.exit_lines(self, w, left):
                 log.warning("%s", line)

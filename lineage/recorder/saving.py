@@ -14,7 +14,7 @@ from ..judge import graph
 from ..ledger import files, sidecars
 from ..ledger.reader import Ledger
 from .boundary import Parent
-from .contain import contained
+from .contain import contained, log
 from .identity import checkpoint_uid
 from .writer import Writer
 
@@ -113,6 +113,15 @@ def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, kn
             }
         )
         w.write(record, step=record.step)
+        if not path.exists():
+            rec.absent.add(record.uid)
+            log.warning(
+                "lineage: the checkpoint path %s of step %d does not exist; the save is on record as incomplete. Call "
+                "rec.checkpoint(path, step=step) after saving, with the path that was written.",
+                path,
+                record.step,
+            )
+            return
     elif not any(c.scope == "rank" for c in record.live):
         return
     for thread in [t for _, t in rec._background]:

@@ -53,6 +53,10 @@ class Step:
         The tensor is read when it has arrived on the host; nothing waits for the device.
         """
         if self.recorder.live:
+            if hasattr(loss, "detach") and loss.numel() != 1:
+                raise ValueError(
+                    f"the loss is no scalar: its shape is {tuple(loss.shape)}; give st.loss(loss.mean())"
+                )
             self.losses.append(loss.detach().clone() if hasattr(loss, "detach") else float(loss))
 
     def take_loss(self) -> tuple[Later | None, float | None]:

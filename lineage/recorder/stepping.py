@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._rooms import schemas
-from ..capture import autocast, clip, effective, later, state
+from ..capture import autocast, clip, code, effective, later, mode, modules, state
 from ..judge import restore as restore_
+from ..ledger import blobs
 from . import boundary, incidents, saving, streams
 from .contain import contained, log
 from .gradients import GradientProbe
@@ -38,6 +39,7 @@ class Stepping:
         self.back = False
         self.norm: Any = None
         self.probe: GradientProbe | None = None
+        self.modes: mode.Modes | None = None
         self.streams = streams.Streams(lambda: self.probe.names if self.probe else [])
         self.drift = InRun(rec)
         self.unwatch: Callable[[], None] = lambda: None
@@ -68,6 +70,7 @@ class Stepping:
             self.probe = GradientProbe(self.rec.watched)
         if self.rec.watched.model is not None:
             autocast.look_once(self.rec.watched.model, self.rec.seen)
+            self.modes = mode.Modes(self.rec.watched.model)
         self.rec.watched.generators = state.generators()
 
     def _clipped(self, threshold: float, total_norm: Any) -> None:
@@ -174,6 +177,8 @@ class Stepping:
         pending = self._pending(step)
         if error is None:
             self.done = w.step = step.step
+            if self.modes is not None:  # now: between the updates an evaluation may have it in eval mode
+                self.rec.seen.modes = self.modes.read()
             self._consume(step)
         self.streams.push(pending)
         self.drain(w)
@@ -229,11 +234,25 @@ class Stepping:
 
             def judge() -> None:
                 # code and environment come from threads that may still run now; the live values must not move on
-                first.code, first.environment = self.rec.now.code, self.rec.now.environment
+                first.code, first.environment = self._code_after_first(w), self.rec.now.environment
                 first.batches = self._first_batches(step) if parent is not None else []
                 boundary.judge(w, parent, first, declared)
 
             w.tasks.put(judge)
+
+    def _code_after_first(self, w: Writer) -> schemas.CodeState | None:
+        """On the worker thread: the code once more, where the first step imported files that the start had not.
+
+        A file that is not listed as loaded would let an edit of it pass for one that no loaded file shows.
+        """
+        before = self.rec.now.code
+        if before is None or not before.loaded_whole or not modules.more_than(before.loaded):
+            return before
+        again = code.capture(blobs=lambda data: blobs.put(w.ledger, data))
+        if again.loaded != before.loaded:
+            self.rec.now.code = again
+            w.write(again)
+        return self.rec.now.code
 
     def _first_batches(self, step: Step) -> list[str]:
         """On the worker thread: the fingerprints of the first step's batches, once the device has given them."""

@@ -41,7 +41,8 @@ class Writer:
         self._pid = os.getpid()
         self._closed = False
         root = Path(settings.dir).expanduser().absolute()
-        self.ledger = root / ids.run
+        self.ledger = self.asked = root / ids.run
+        """the folder that records were asked to be in; they may be elsewhere, where it cannot be written"""
         heads, torn = self._previous()
         self.journal = Journal(
             self.ledger,
@@ -138,6 +139,12 @@ class Writer:
         """Write the rows of one step or several, by table."""
         if os.getpid() == self._pid:
             self._lines.put(tables)
+
+    def series_kept(self) -> bool:
+        """Whether any file of this process's step values is on the disk."""
+        folder = layout.series_folder(self.ledger) / self.ids.segment
+        mine = layout.writer_of(self.journal.path.name)
+        return any(layout.writer_of(p.name) == mine for p in folder.glob("*"))
 
     def seal(self, why: Literal["checkpoint", "incident", "close"]) -> None:
         """Seal the heads of all chains. Only rank 0 does; its tracker anchors the root and gets the journal."""

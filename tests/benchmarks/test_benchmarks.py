@@ -134,7 +134,7 @@ def test_an_unknown_experiment_is_refused_with_the_names_that_exist(
     with pytest.raises(SystemExit) as stop:
         command.main(["speed"])
     assert stop.value.code == 2
-    assert "blocking, journal, attach, step, digest, observe" in capsys.readouterr().err
+    assert ", ".join(command.EXPERIMENTS) in capsys.readouterr().err
 
 
 def test_a_failed_experiment_shows_its_log_and_makes_the_command_fail(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.capture import code
+from lineage.capture import code, loaded
 from schemas import CodeState
 from tests.secret_samples import SAMPLES, as_file_name, planted
 
@@ -20,8 +20,53 @@ from .repositories import Blobs, make_repository, run
 def test_a_clean_repository_gives_revision_branch_and_nothing_else(repository: Path) -> None:
     got = code.capture("train.py")
     assert got.model_copy(update={"modules": {}}) == CodeState(
-        repository=True, revision=run(repository, "rev-parse", "HEAD"), branch="main", entry="train.py"
+        repository=True,
+        revision=run(repository, "rev-parse", "HEAD"),
+        branch="main",
+        entry="train.py",
+        loaded={"train.py": "sha1:" + run(repository, "rev-parse", "HEAD:train.py")},
+        loaded_whole=True,
     )
+
+
+def test_a_loaded_file_has_one_digest_edited_or_committed_and_a_document_has_none(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was run with uncommitted changes and committed later is the same code."""
+    (repository / "helper.py").write_text("x = 1\n")
+    (repository / "README.md").write_text("hello\n")
+    module = types.ModuleType("helper")
+    module.__file__ = str(repository / "helper.py")
+    monkeypatch.setitem(sys.modules, "helper", module)
+    untracked = code.capture("train.py")
+    run(repository, "add", ".")
+    run(repository, "commit", "-q", "-m", "helper")
+    committed = code.capture("train.py")
+    assert set(committed.loaded) == {"helper.py", "train.py"}
+    assert committed.loaded == untracked.loaded
+    assert (committed.loaded_whole, untracked.loaded_whole) == (True, True)
+    (repository / "helper.py").write_text("x = 2\n")
+    edited = code.capture("train.py")
+    assert edited.loaded["helper.py"] != committed.loaded["helper.py"]
+    assert edited.loaded["train.py"] == committed.loaded["train.py"]
+
+
+def test_a_list_of_loaded_files_that_is_cut_says_so(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaded, "MOST", 0)
+    got = code.capture("train.py")
+    assert (got.loaded, got.loaded_whole) == ({}, False)
+    assert got.note is not None
+    assert "1 loaded files of the repository have no digest" in got.note
+
+
+def test_a_secret_in_a_loaded_file_is_masked_before_its_digest(repository: Path) -> None:
+    (repository / "train.py").write_text(f"# {planted('github-classic')}\n")
+    raw = (repository / "train.py").read_bytes()
+    got = code.capture("train.py")
+    assert got.loaded["train.py"] != "sha1:" + hashlib.sha1(b"blob %d\0" % len(raw) + raw).hexdigest()
+    assert got.loaded["train.py"].startswith("sha256:")
 
 
 def test_an_uncommitted_change_is_kept_as_a_patch_that_replays(repository: Path, tmp_path: Path) -> None:

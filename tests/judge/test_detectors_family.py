@@ -121,7 +121,7 @@ def test_a_finding_carries_the_parameters_of_all_three_rules() -> None:
     detector = warm(steps(60, 10))
     (found,) = detector.update({"layer0": math.nan})
     assert found.detector["name"] == "layers/1"
-    assert found.detector["worst.name"] == "worst-layer/1"
-    assert found.detector["vote.name"] == "layer-vote/1"
+    assert found.detector["worst.name"] == "worst-member/1"
+    assert found.detector["vote.name"] == "member-vote/1"
     with pytest.raises(ValueError, match=r"'layers/0'.*'layers/1'"):
         Family(state={**detector.state(), "name": "layers/0"})

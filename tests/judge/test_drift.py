@@ -6,6 +6,7 @@ import pytest
 
 import schemas
 from lineage.judge import drift as d
+from lineage.judge import validity
 
 from .builders import LIVE, config, effective, environment, restore, side, uid
 
@@ -218,3 +219,57 @@ def test_code_that_git_did_not_tell_in_time_is_not_shown_and_never_a_change() ->
     found = d.drift(side(), side(code=slow), from_step=1)
     assert [c.concept for c in found.changes] == []
     assert "took longer" in found.not_shown["code"]
+
+
+def ran(revision: str, *, whole: bool = True, **files: str) -> schemas.CodeState:
+    """Code of a repository with the files that were loaded from it."""
+    loaded = {f"{k}.py": f"sha1:{v}" for k, v in files.items()}
+    return schemas.CodeState(repository=True, revision=revision * 40, loaded=loaded, loaded_whole=whole)
+
+
+def test_a_commit_that_touches_no_loaded_file_breaks_nothing() -> None:
+    """A new README between two starts is other code by name only."""
+    found = d.drift(side(code=ran("a", train="01")), side(code=ran("b", train="01")), from_step=1)
+    change = find(found, "code")
+    assert change.cls == "O"
+    assert change.text == "code differs: revision aaaaaaaaaa -> bbbbbbbbbb; no loaded file differs"
+    assert not d.alters(change)
+    assert found.undeclared == []
+    links = [k for t in validity.tallies_of(found, uid(1)).values() for k in t.links]
+    assert links == []
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (ran("b", train="01", helper="03"), "; loaded files differ: helper.py"),
+        (ran("b", train="01"), "; loaded on one side only: helper.py"),
+        (ran("b", whole=False, train="01", helper="02"), ""),
+        (ran("b", whole=False), ""),
+    ],
+)
+def test_a_commit_is_a_new_regime_where_a_loaded_file_differs_or_may(
+    after: schemas.CodeState, told: str
+) -> None:
+    """Another file, one more file, and a list that is not whole or not there."""
+    before = ran("a", train="01", helper="02")
+    change = find(d.drift(side(code=before), side(code=after), from_step=1), "code")
+    assert change.cls == "R"
+    assert d.alters(change)
+    assert change.text == f"code differs: revision aaaaaaaaaa -> bbbbbbbbbb{told}"
+
+
+def test_an_edited_file_without_revision_is_a_new_regime_as_with_one() -> None:
+    """No repository, an uncommitted diff on a diff, an untracked file: other code ran, and it is in effect."""
+    one, two = "sha256:01", "sha256:02"
+    pairs = [
+        [schemas.CodeState(repository=False, modules={"helper.py": x}) for x in (one, two)],
+        [schemas.CodeState(repository=True, revision="a" * 40, dirty=True, diff=x) for x in (one, two)],
+        [ran("a", helper="01"), ran("a", helper="02")],
+    ]
+    for before, after in pairs:
+        found = d.drift(side(code=before), side(code=after), from_step=1)
+        change = find(found, "code")
+        assert (change.cls, d.alters(change)) == ("R", True)
+        assert found.undeclared == ["code"]
+        assert validity.tallies_of(found, uid(1))["loss_curve"].status == "broken"

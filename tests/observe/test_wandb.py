@@ -255,3 +255,22 @@ def test_nothing_is_read_of_a_run_that_is_not_resumed(
     assert found is not None
     assert before.held(given, found.shared.settings) is None
     assert backend.calls == []
+
+
+def test_two_runs_of_one_script_with_other_configs_are_told_apart_by_the_command_line(
+    home: Path, observed: Observed
+) -> None:
+    from .test_ranks import _lineage
+
+    for lr in (0.1, 0.01):
+        run = start(config={"lr": lr, "clip": 1.0})
+        run.log({"loss": 1.0}, step=1)
+        run.finish()
+    first, second = (str(ledger.path) for ledger in observed.end())
+    said = _lineage(home, "diff", first, second)
+    assert said.returncode == 1, said.stderr
+    words = " ".join(said.stdout.split())
+    assert "learning rate" in words
+    assert "0.1" in words
+    assert "0.01" in words
+    assert "not shown" in words

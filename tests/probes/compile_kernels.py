@@ -27,7 +27,11 @@ TYPES = {
 def compiled(function: Any, constants: dict[str, Any]) -> Any:
     signature = {n: "constexpr" if n in constants else TYPES.get(n, "*i64") for n in function.arg_names}
     places = {(function.arg_names.index(n),): v for n, v in constants.items()}
-    source = ASTSource(fn=function, signature=signature, constexprs=places)
+    try:
+        source = ASTSource(fn=function, signature=signature, constexprs=places)
+    except TypeError:  # Triton before 3.3
+        signature = {n: t for n, t in signature.items() if t != "constexpr"}
+        source = ASTSource(fn=function, signature=signature, constants=constants)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": kernel._WARPS})
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.multiprocessing as mp
 
+FSDP2_ON_CPU = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7)
+"""Before that, FSDP2 asks streams of the CPU for events that they do not have."""
 Body = Callable[[int, int], Any]
 
 

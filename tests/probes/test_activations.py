@@ -44,6 +44,7 @@ def test_blocks_are_the_members_of_lists_of_one_class() -> None:
     assert [n for n, _ in activations.blocks(nn.Sequential(nn.Linear(1, 1), nn.ReLU()))] == ["0", "1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_no_graph_breaks_under_fullgraph_and_the_norms_are_right(backend: str) -> None:
     """Training, with the backward pass; the compiled float32 losses and gradients are those without the hooks."""

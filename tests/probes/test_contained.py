@@ -184,6 +184,7 @@ def _partial(rank: int, world: int) -> Any:
     return {"refused": refused.get(0, ""), "row": out[1].tolist()}
 
 
+@pytest.mark.slow
 def test_a_partial_sum_is_refused_and_a_shard_is_read_as_this_rank_holds_it(tmp_path: Path) -> None:
     a, b = ranks.run(_partial, 2, tmp_path)
     assert a["refused"].startswith("a partial sum of a distributed tensor")

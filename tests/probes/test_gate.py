@@ -140,6 +140,7 @@ def _ddp(rank: int, world: int) -> Any:
     return {"flags": flags, "sum": weights.double().sum().item(), "step": counter, "shared": alone.shared}
 
 
+@pytest.mark.slow
 def test_under_ddp_all_ranks_hold_the_same_step_back(tmp_path: Path) -> None:
     a, b = ranks.run(_ddp, 2, tmp_path)
     assert a["flags"] == b["flags"] == [0.0, 1.0, 0.0]

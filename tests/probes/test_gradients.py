@@ -167,6 +167,7 @@ def _one_nan(grad: Any) -> Any:
     return grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("world", "bucket_view"), [(2, False), (2, True), (3, False)])
 def test_under_ddp_a_rank_reads_its_own_gradients_and_only_the_bad_rank_sees_its_nan(
     tmp_path: Path, world: int, bucket_view: bool
@@ -200,6 +201,7 @@ def _no_sync(rank: int, world: int) -> Any:
     }
 
 
+@pytest.mark.slow
 def test_under_no_sync_the_whole_local_gradient_is_read_once(tmp_path: Path) -> None:
     assert ranks.run(_no_sync, 2, tmp_path) == [{"before": [], "equal": True}] * 2
 
@@ -238,6 +240,8 @@ def _fsdp(rank: int, world: int, way: str) -> Any:
     return out
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not ranks.FSDP2_ON_CPU, reason="FSDP2 does not run on a CPU with this torch")
 @pytest.mark.parametrize("way", ["reduce-scatter", "unsharded parameter"])
 @pytest.mark.parametrize("world", [2, 3])
 def test_under_fsdp2_a_rank_reads_its_own_gradients_and_only_the_bad_rank_sees_its_nan(
@@ -294,6 +298,7 @@ def _fsdp1(rank: int, world: int, original: bool) -> Any:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("world", "original"), [(2, False), (3, True)])
 def test_flat_parameters_are_read_by_parameter_before_the_reduction_and_their_shards_digests_add_up(

@@ -170,8 +170,8 @@ def test_a_killed_segment_leaves_it_open_and_the_resume_says_what_became_of_it(t
     assert spans(only(tmp_path / "runs")) == [(1, "yes", 3, None), (2, "yes", 3, 6)]
 
 
-def test_a_value_that_left_without_being_noticed_ends_where_it_was_last_seen(tmp_path: Path) -> None:
-    """Dropout is read at boundaries only: the last record that still shows the value decides."""
+def test_dropout_that_is_changed_in_the_run_ends_where_it_was_last_in_effect(tmp_path: Path) -> None:
+    """Dropout is read in each step: steps 1 to 4 had the declared value, step 5 another one."""
     loop = Loop()
     loop.model[1].p = 0.0
     with attach(loop, tmp_path) as rec:
@@ -180,17 +180,15 @@ def test_a_value_that_left_without_being_noticed_ends_where_it_was_last_seen(tmp
         loop.model[1].p = 0.3
         loop.run(rec, 8)
     ledger = only(tmp_path)
-    assert spans(ledger) == [(1, "yes", 1, 1)]
-    words = "last seen in effect at step 1; the Dropout modules of the model holds [0.3] now"
-    assert standing(ledger)[0].payload.text == words
+    assert spans(ledger) == [(1, "yes", 1, 4)]
 
 
-def test_one_that_comes_into_effect_unnoticed_is_shown_by_the_end_alone(tmp_path: Path) -> None:
-    """Not in effect at the first step; at the end it is, and nothing earlier is claimed."""
+def test_dropout_that_comes_into_effect_in_the_run_is_shown_from_that_step(tmp_path: Path) -> None:
+    """Not in effect at the first step; it is from step 5 on."""
     loop = Loop()
     with attach(loop, tmp_path) as rec:
         rec.mitigate("dropout", before=[0.1], after=[0.0], why="spikes")
         loop.run(rec, 4)
         loop.model[1].p = 0.0
         loop.run(rec, 8)
-    assert spans(only(tmp_path)) == [(1, "no", None, None), (1, "yes", 8, 8)]
+    assert spans(only(tmp_path)) == [(1, "no", None, None), (1, "yes", 5, 8)]

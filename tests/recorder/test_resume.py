@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 import schemas
 
-from .loop import Loop, Plain, attach, only, parent_run, sidecar
+from .loop import Counted, Loop, Plain, attach, only, parent_run, sidecar
 
 
 def resumed(
-    root: Path, loop: Loop, ck: Path | None, steps: int = 8, **options: object
+    root: Path,
+    loop: Loop,
+    ck: Path | None,
+    steps: int = 8,
+    before: Callable[[int], None] = lambda step: None,
+    **options: object,
 ) -> list[schemas.Record]:
     """Run a resumed segment and return its records."""
     with attach(loop, root, resumed_from=ck, **options) as rec:
-        loop.run(rec, steps)
+        loop.run(rec, steps, before=before)
     ledger = only(root)
     return [r for r in ledger.records if r.segment == ledger.segments[-1].uid]
 
@@ -257,3 +263,123 @@ def test_a_lost_sidecar_is_answered_by_the_ledger(tmp_path: Path, rank: int) -> 
     assert effective.values["grad_clip"].value.plain() == 1.0
     rng = next(c for c in parent.live() if c.component == "rng")
     assert (rng.digest is None) == (rank == 1)
+
+
+class Doubled(Counted):
+    """The same positions, and twice the numbers: other data at the same place."""
+
+    def __next__(self) -> dict[str, torch.Tensor]:
+        batch = super().__next__()
+        return {**batch, "x": batch["x"] * 2}
+
+
+@pytest.mark.parametrize("kind", [Counted, Doubled])
+def test_a_loader_at_the_same_position_with_other_data_is_found_by_its_batch(
+    tmp_path: Path, kind: type[Counted]
+) -> None:
+    """The position is restored, and the batch of step 6 is compared all the same with that of the other branch."""
+    ck, root = tmp_path / "ck", tmp_path / "runs"
+    loop = Loop()
+    with attach(loop, root, config=CONFIG) as rec:
+        loop.run(rec, 5)
+        rec.checkpoint(loop.save(ck), step=5)
+        loop.run(rec, 9)
+    found = resumed(root, Loop(loader=kind()).load(ck), ck, config=CONFIG)
+    status = {c.claim: c.status for c in one(found, "verdict").payload.claims}
+    assert changed(found) == ({"data_order"} if kind is Doubled else set())
+    assert status["bitwise"] == ("broken" if kind is Doubled else "holds")
+    assert (status["loss_curve"] == "holds") == (kind is Counted)
+
+
+def test_a_resume_of_a_changed_branch_is_compared_with_that_branch(tmp_path: Path) -> None:
+    """Two branches made step 9 with other data: what goes on from the second one is faithful to it."""
+    ck, later, root = tmp_path / "ck", tmp_path / "later", tmp_path / "runs"
+    loop = Loop()
+    with attach(loop, root, config=CONFIG) as rec:
+        loop.run(rec, 5)
+        rec.checkpoint(loop.save(ck), step=5)
+        loop.run(rec, 12)
+    other = Loop(loader=Doubled()).load(ck)
+    with attach(other, root, resumed_from=ck, config=CONFIG) as rec:
+        other.run(rec, 8)
+        rec.checkpoint(other.save(later), step=8)
+    found = resumed(root, Loop(loader=Doubled()).load(later), later, steps=10, config=CONFIG)
+    assert changed(found) == set()
+
+
+def test_a_resume_in_eval_mode_trains_without_dropout_and_is_told(tmp_path: Path) -> None:
+    """model.eval() before the loop: dropout 0.1 was in effect and is off."""
+    ck = tmp_path / "ck"
+    parent_run(tmp_path / "runs", ck)
+    loop = Loop().load(ck)
+    loop.model.eval()
+    found = resumed(tmp_path / "runs", loop, ck, config=CONFIG)
+    change = next(c for c in one(found, "drift").payload.changes if c.concept == "dropout")
+    assert change.effective_after is not None
+    assert change.effective_after.plain() == [0.0]
+    assert "eval mode" in (change.read_from or "")
+    assert one(found, "verdict").payload.status == "broken"
+
+
+def test_eval_mode_between_the_steps_is_no_change(tmp_path: Path) -> None:
+    """An evaluation before the first step, and a save in eval mode: only the mode within a step counts."""
+    ck, root = tmp_path / "ck", tmp_path / "runs"
+    loop = Loop()
+    with attach(loop, root, config=CONFIG) as rec:
+        loop.run(rec, 5)
+        loop.model.eval()
+        rec.checkpoint(loop.save(ck), step=5)
+    again = Loop().load(ck)
+    again.model.eval()
+    found = resumed(root, again, ck, config=CONFIG, before=lambda _: again.model.train())
+    assert changed(found) == set()
+    assert one(found, "verdict").payload.status == "holds"
+
+
+def test_eval_mode_that_is_never_left_again_is_told_in_the_run(tmp_path: Path) -> None:
+    """After an evaluation at step 4 nobody calls model.train(): a drift of the run itself."""
+    loop, root = Loop(), tmp_path / "runs"
+    with attach(loop, root, config=CONFIG) as rec:
+        loop.run(rec, 4)
+        loop.model.eval()
+        loop.run(rec, 8)
+    drift = one(only(root).records, "drift").payload
+    assert (drift.moment, drift.from_step) == ("in_run", 5)
+    assert [c.concept for c in drift.changes] == ["dropout"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_lost_sidecar_joins_the_run_whose_ledger_knows_the_path(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, late: bool
+) -> None:
+    """No lineage.json, and the same dir: the run goes on in its own ledger, and the clip threshold is compared."""
+    ck, root = tmp_path / "ck", tmp_path / "runs"
+    parent_run(root, ck)
+    (ck / "lineage.json").unlink()
+    loop = Loop(clip=0.3).load(ck)
+    with attach(loop, root, resumed_from=None if late else ck, config={"lr": 0.1, "clip": 0.3}) as rec:
+        if late:
+            rec.resumed_from(ck)
+        loop.run(rec, 8)
+    ledger = only(root)
+    assert len(ledger.segments) == 2
+    assert ledger.last("run").payload.source == "loaded"
+    assert "grad_clip" in {c.concept for c in ledger.last("drift").payload.changes}
+    assert "tells of the save at that path" in caplog.text
+    assert "nothing is known" not in caplog.text
+
+
+@pytest.mark.parametrize(("there", "words"), [(True, "has no lineage.json"), (False, "does not exist")])
+def test_a_checkpoint_that_nothing_tells_of_is_said_with_what_to_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, there: bool, words: str
+) -> None:
+    """The path was named: what is wrong with it, and how the run is joined; never that it was not named."""
+    ck = Loop().save(tmp_path / "ck")
+    found = resumed(
+        tmp_path / "runs", Loop().load(ck), ck if there else tmp_path / "no" / "such", config=CONFIG
+    )
+    assert words in caplog.text
+    assert "pass run_id=" in caplog.text
+    reasons = " ".join(c.reason for c in one(found, "verdict").payload.claims)
+    assert "was not named" not in reasons
+    assert "a checkpoint was named" in reasons

@@ -45,7 +45,9 @@ def is_child() -> bool:
     module = sys.modules.get("multiprocessing.process")
     if module is None:
         return False
-    starting = getattr(module.current_process(), "_inheriting", False)  # it imports its parent's script just now
+    starting = getattr(
+        module.current_process(), "_inheriting", False
+    )  # it imports its parent's script just now
     return starting or module.parent_process() is not None
 
 
