@@ -19,6 +19,7 @@ from .conditions import Conditions
 from .graph import Node, Stretch
 from .joined import Branch, World
 from .lines import SHOW
+from .overall import broken_since, overall
 from .validity import Tally
 
 Where = Literal["between", "a", "b"]
@@ -109,8 +110,8 @@ def compare(world: World, a: Branch, b: Branch) -> Comparison:
     verdict = schemas.Verdict(
         subject=b.name,
         reference=a.name,
-        status=validity.overall({c.claim: c.status for c in claims}),
-        since_step=validity.broken_since(claims),
+        status=overall({c.claim: c.status for c in claims}),
+        since_step=broken_since(claims),
         confounded=confounded,
         claims=claims,
         path=[s.segment for s in b.path if s.segment],

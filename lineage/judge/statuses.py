@@ -9,6 +9,7 @@ from .._rooms import schemas
 from . import validity
 from .graph import Stretch
 from .joined import World
+from .overall import overall
 
 Item = tuple[str, str]
 """("checkpoint" or "segment", uid)"""
@@ -57,7 +58,7 @@ class Statuses:
         if key not in self._stretches:
             mine = self._by_segment.get(stretch.segment, [])
             tallies = validity.collect(mine, self._graph, [stretch], self._world.bad)[0]
-            self._stretches[key] = validity.overall({claim: t.status for claim, t in tallies.items()})
+            self._stretches[key] = overall({claim: t.status for claim, t in tallies.items()})
         return self._stretches[key]
 
     def _on_every_state(self) -> schemas.Status:

@@ -6,13 +6,14 @@ is `not_shown`, never fine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .._rooms import schemas
 from .drift import REQUIRED, alters, requested_only
 from .graph import Graph, Stretch, build, latest
 from .lines import SHOW
+from .overall import broken_since, overall, worst
 
 FIRST_SEGMENT_NEEDS = ("learning_rate", "optimizer", "model", "data_mix")
 """What must be watched in an unbroken segment for an in-run change not to go unseen."""
@@ -135,27 +136,6 @@ def tallies_of(drift: schemas.Drift, segment: str) -> dict[str, Tally]:
     tallies = {claim: Tally() for claim in schemas.catalogue().claims}
     _add_drift(tallies, drift, segment, ())
     return tallies
-
-
-def overall(statuses: Mapping[str, schemas.Status]) -> schemas.Status:
-    """The status of a whole verdict: the worst of the claims that flag a run.
-
-    Bits and speed are no conclusion about results: a swapped node must not flag a run, or people mute the flag.
-    """
-    flagging = schemas.catalogue().flagging
-    return worst(status for claim, status in statuses.items() if claim in flagging)
-
-
-def broken_since(claims: Sequence[schemas.ClaimVerdict]) -> int | None:
-    """The first step from which a claim that flags a run is broken."""
-    flagging = schemas.catalogue().flagging
-    steps = [k.step for c in claims if c.claim in flagging for k in c.chain if k.effect == "broken"]
-    return min(steps, default=None)
-
-
-def worst(statuses: Iterable[schemas.Status]) -> schemas.Status:
-    """The worst of several statuses; `holds` for none."""
-    return max(statuses, key=schemas.STATUS_ORDER.index, default="holds")
 
 
 def _drifts(records: Sequence[schemas.Record], stretch: Stretch) -> list[schemas.Record]:

@@ -78,7 +78,7 @@ class Activations:
 def _hook(buffer: Any, row: int) -> Any:
     def hook(module: Any, inputs: Any, output: Any) -> None:
         x = output
-        if isinstance(output, (tuple, list)) and len(output):  # noqa: UP038 (torch 2.6 traces no union)
+        if isinstance(output, (tuple, list)) and len(output):
             x = output[0]
         if isinstance(x, torch.Tensor) and x.is_floating_point():
             torch.ops.lineage.read_activation(x.detach(), buffer, row)

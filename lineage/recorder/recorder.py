@@ -52,8 +52,7 @@ class Recorder:
         self.gaps: list[str] = []
         self._on_alarm = incidents.asked(on_alarm) or settings.on_alarm
         self._writer: Writer | None = None
-        self._early: list[tuple[str, str, str]] = []
-        """failures before the ledger was open"""
+        self._early: list[tuple[str, str, str]] = []  # failures before the ledger was open
         self._telling = threading.Lock()
         self._pid = os.getpid()
         self._declared: list[Declared] = []

@@ -33,11 +33,11 @@ class Observed:
         """Wait until all that was called is recorded."""
         found = lineage.observe.observer()
         assert found is not None
-        assert found.flush(20.0), "the observer did not come to an end"
+        assert found.flush(300.0), "the observer did not come to an end"
 
     def end(self) -> list[reader.Ledger]:
         """Stop observing; the ledgers, oldest first."""
-        lineage.observe.uninstall(20.0)
+        lineage.observe.uninstall(300.0)
         return sorted(
             (reader.Ledger(p) for p in reader.find(self.root)), key=lambda ledger: ledger.records[0].at
         )
@@ -57,7 +57,7 @@ def observed(tmp_path: Path) -> Iterator[Observed]:
     root = tmp_path / "runs"
     lineage.observe.install(lineage.observe.Options(dir=str(root), quiet=True, capture=False))
     yield Observed(root)
-    lineage.observe.uninstall(20.0)
+    lineage.observe.uninstall(300.0)
     assert switch.failures == 0, switch.first_failure
 
 
@@ -85,7 +85,7 @@ def run(tmp_path: Path) -> Run:
             check=False,
             cwd=tmp_path,
             env={**environment(tmp_path), **(env or {})},
-            timeout=240,
+            timeout=600,
         )
 
     return call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mlflow
@@ -18,9 +18,9 @@ from .conftest import Observed
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[str]:
+def store(tmp_path: Path, mlflow_database: Callable[[Path], str]) -> Iterator[str]:
     """A store of the test's own; no run and no experiment of an earlier test is active."""
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    uri = mlflow_database(tmp_path)
     mlflow.tracking.fluent._active_experiment_id = None
     mlflow.set_tracking_uri(uri)
     yield uri

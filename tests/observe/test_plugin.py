@@ -44,7 +44,7 @@ def test_a_suite_passes_and_fails_alike_and_the_plugin_says_what_it_saw(tmp_path
             check=False,
             cwd=tmp_path,
             env=environment(tmp_path),
-            timeout=240,
+            timeout=600,
         )
 
     plain, watched = session(), session("-p", "lineage.observe.pytest_plugin")
