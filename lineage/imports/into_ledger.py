@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid6 import uuid7
 
 from .._rooms import schemas
-from ..judge import placing, regime, reported
+from ..judge import placing, regime, reported, reported_values
 from ..ledger import scan
 from ..ledger.journal import Journal
 from ..ledger.seal import seal
@@ -115,15 +115,22 @@ def _write_judgement(w: _Writing, journal: Journal, branch: Branch, i: int, reco
     for concept in judged.concepts:
         uid = w.mitigations[entry.uid, concept] = str(uuid7())
         why = entry.text or "not stated in the fields of the entry"
+        asked, held = _asked_and_held(entry)
+        before = entry.before if held is None else None
         journal.append(
-            schemas.Mitigation(uid=uid, concept=concept, before=entry.before, after=entry.after, why=why),
-            step=at,
+            schemas.Mitigation(uid=uid, concept=concept, before=before, after=asked, why=why), step=at
         )
         text = "reported by a person; no live value of this run was seen"
-        journal.append(
-            schemas.MitigationEffect(mitigation=uid, in_effect="not_shown", text=text, evidence=[record]),
-            step=at,
+        if held is not None:
+            text = f"a person reports that {held.text()} was in effect; no live value of this run was seen"
+        effect = schemas.MitigationEffect(
+            mitigation=uid,
+            in_effect="not_shown" if held is None else "no",
+            effective=held,
+            text=text,
+            evidence=[record],
         )
+        journal.append(effect, step=at)
 
 
 def _coverage(book: Book) -> schemas.Coverage:
@@ -204,18 +211,28 @@ def _change(
     w: _Writing, entry: schemas.Reported, judged: schemas.ReportedJudgement, concept: str, record: str
 ) -> schemas.Change:
     known = schemas.catalogue().concept(concept)
+    asked, held = _asked_and_held(entry)
     source = f"{entry.source.name}, {entry.source.place}" if entry.source.place else entry.source.name
     return schemas.Change(
         concept=concept,
         **{"class": known.cls},
         title=known.title if known.id != "unclassified" else concept,
-        requested_before=entry.before,
-        requested_after=entry.after,
+        requested_before=entry.before if held is None else None,
+        requested_after=asked,
+        effective_after=held,
         read_from=f"{'a machine' if entry.source.authority == 'machine' else 'a person'}: {source}",
         mitigation=w.mitigations.get((entry.uid, concept)),
         text=judged.reason + _where(entry),
         evidence=[record],
     )
+
+
+def _asked_and_held(entry: schemas.Reported) -> tuple[schemas.Scalar | None, schemas.Scalar | None]:
+    """What was asked for, and what was in effect where the entry says that this was something else."""
+    found = reported_values.asked_not_held(entry.before, entry.after)
+    if found is None:
+        return entry.after, None
+    return schemas.Scalar.of(found[0]), schemas.Scalar.of(found[1])
 
 
 def _where(entry: schemas.Reported) -> str:
