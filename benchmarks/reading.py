@@ -190,7 +190,7 @@ NOTES = (
     "difference of two steps it is not lost in the noise, which is what the bare step differs from itself",
     "operators, values read back and bytes: what a step dispatches beyond the bare one, on a tiny model with "
     "the same loop, views left out; wandb's own process and copies within NumPy are not seen. On the CPU our "
-    "operators go twice over pieces of 512 KiB, of which memory gives one; on CUDA it is two launches for a "
+    "operators go three times over pieces of 512 KiB, which memory gives once; on CUDA it is two launches for a "
     "whole set, and one read",
     "losses are read with .item() by every variant alike",
 )

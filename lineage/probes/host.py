@@ -104,13 +104,11 @@ class Tally:
 
     def row(self, elements: int, again: Callable[[int], Any], lanes: Any = None, factor: float = 1.0) -> Row:
         """The row of all pieces, each element taken times `factor`. `again`: gives a piece a second time."""
-        sums: list[float] = []
-        high: list[float] = []
-        low: list[float] = []
-        if self._high:
-            sums = torch.cat(self._norms).double().square_().tolist()
-            high = torch.stack(self._high).view(torch.float32).tolist()
-            low = torch.stack(self._low).tolist()
+        sums = [n * n for found in self._norms for n in found.tolist()]
+        low = [v.tolist() for v in self._low]
+        high = list(
+            struct.unpack(f"{len(low)}f", struct.pack(f"{len(low)}i", *(v.tolist() for v in self._high)))
+        )
         largest = max(map(max, high, map(float.__neg__, low)), default=0.0)
         calm = all(_LOW < max(h, -lo) < _HIGH or h == lo == 0.0 for h, lo in zip(high, low, strict=True))
         if calm and not self._slow:
@@ -151,8 +149,8 @@ def scaled(piece: Any, largest: float) -> list[float]:
     if largest == 0.0:
         return [0.0]
     scale = 2.0 ** max(-126, min(126, -math.frexp(largest)[1]))
-    found = torch.cat(norms(piece.to(torch.float32) * scale)).double().tolist()
-    return [(n / scale) ** 2 for n in found]
+    found = norms(piece.to(torch.float32) * scale)
+    return [(n / scale) ** 2 for runs in found for n in runs.tolist()]
 
 
 def slowly(piece: Any) -> tuple[float, float, float, list[int]]:

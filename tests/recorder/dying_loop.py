@@ -7,13 +7,17 @@ the second being how long each eighth step takes. On stdout, each line one unbuf
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
 
 import torch
+import torch._dynamo  # which the first optimizer of a process imports
 
 import lineage
+import lineage.recorder.attach
+import lineage.recorder.boundary
 from tests.ledger.dying_writer import say
 from tests.ledger.helpers import reap
 
@@ -39,6 +43,7 @@ def train_until_killed(root: str, slow: float) -> None:
 def main() -> None:
     """Serve until stdin ends."""
     torch.set_num_threads(1)
+    gc.freeze()  # a collection in a fork would copy all of this
     for line in sys.stdin:
         root, slow = line.split()
         pid = os.fork()

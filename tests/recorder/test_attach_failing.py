@@ -161,12 +161,12 @@ def test_a_capture_that_fails_while_the_ledger_is_being_opened_is_in_the_ledger(
     original: Callable[..., Any] = Recorder._open
 
     def late(**kwargs: Any) -> Any:
-        assert opening.wait(30)
+        assert opening.wait(300)
         raise RuntimeError("broken while opening")
 
     def slow(self: Recorder, ids: Any) -> Any:
         opening.set()
-        self._background[0][1].join(30)
+        self._background[0][1].join(300)
         told.set()
         return original(self, ids)
 

@@ -74,7 +74,7 @@ def test_the_judgement_of_the_first_step_waits_for_its_fingerprint_and_training_
     loop = Loop(loader=Plain()).load(ck, skip=2)
     with attach(loop, root, resumed_from=ck, config=CONFIG) as rec:
         loop.run(rec, 8)
-        assert device.asked_off_thread.wait(60), "the judgement is not waiting on a thread of its own"
+        assert device.asked_off_thread.wait(300), "the judgement is not waiting on a thread of its own"
         assert only(root).of("drift", rec.segment().uid) == []
         device.arrived.set()
     drift = only(root).of("drift", rec.segment().uid)[0].payload
@@ -96,7 +96,7 @@ def test_a_fingerprint_that_never_arrives_is_a_gap_and_the_rest_is_judged(
     loop = Loop(loader=Plain(), clip=0.3).load(ck)
     with attach(loop, root, resumed_from=ck, config=CONFIG, exit_timeout=0.2) as rec:
         loop.run(rec, 8)
-        assert rec._writer.tasks.drain(60)
+        assert rec._writer.tasks.drain(300)
     ledger = only(root)
     drift = ledger.last("drift").payload
     assert "grad_clip" in {c.concept for c in drift.changes}

@@ -150,7 +150,7 @@ def act(step):
         loop.optimizer.param_groups[0]["weight_decay"] = 0.0
 loop.run(rec, 6, before=act)
 rec.checkpoint(loop.save(root / "ck"), step=6)
-assert rec._writer.tasks.drain(60)
+assert rec._writer.tasks.drain(300)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

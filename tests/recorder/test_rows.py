@@ -49,7 +49,7 @@ def test_a_slow_loop_leaves_its_rows_to_the_thread(monkeypatch: pytest.MonkeyPat
     table = Table()
     made = make(table, [])
     made.put({"probes": [{"step": 1}], "batches": [{"step": 1}]})
-    assert made.drain(30)
+    assert made.drain(300)
     assert [found for _, found in table.wrote] == [[{"step": 1}], [{"step": 1}]]
     assert ME() not in {who for who, _ in table.wrote}
 
@@ -60,19 +60,19 @@ def test_the_training_thread_never_waits_for_a_write_under_way(monkeypatch: pyte
 
     def hang() -> None:
         hanging.set()
-        assert release.wait(60)
+        assert release.wait(300)
 
     monkeypatch.setattr(rows_, "FAST", 0.0)
     table = Table(hang)
     made = make(table, [])
     made.put({"probes": [{"step": 1}]})
-    assert hanging.wait(30)
+    assert hanging.wait(300)
     monkeypatch.setattr(rows_, "FAST", math.inf)
     for step in (2, 3):
         made.put({"probes": [{"step": step}]})
     assert table.wrote == []
     release.set()
-    assert made.drain(30)
+    assert made.drain(300)
     assert [found[0]["step"] for _, found in table.wrote] == [1, 2, 3]
 
 
@@ -84,7 +84,7 @@ def test_a_disk_that_kept_the_training_thread_waiting_is_left_to_the_thread(
     made = make(table, [])
     made.put({"probes": [{"step": 1}]})
     made.put({"probes": [{"step": 2}]})
-    assert made.drain(30)
+    assert made.drain(300)
     assert [who == ME() for who, _ in table.wrote] == [True, False]
 
 
@@ -110,6 +110,6 @@ def test_closing_writes_what_waits_and_seals_the_tables(monkeypatch: pytest.Monk
     table = Table()
     made = make(table, [])
     made.put({"probes": [{"step": 1}]})
-    made.close(30, lambda name, error: pytest.fail(f"{name}: {error}"))
+    made.close(300, lambda name, error: pytest.fail(f"{name}: {error}"))
     assert table.closed
     assert len(table.wrote) == 1
