@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+
 from typer import Typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from lineage.cli import commands, common
 from lineage.cli.common import CliError
@@ -31,21 +32,26 @@ class World:
     root: Path
     checkpoints: Path
 
-    def run(self, *arguments: str, width: int = 120) -> tuple[int, str]:
-        """Exit code and output of a command; an error for a person is its text."""
+    def invoke(self, *arguments: str, width: int = 120) -> Result:
+        """What a command did."""
         app = Typer()
         commands.register(app)
         common.console.width = width
         result = CliRunner(env={"LINEAGE_DIR": str(self.root)}).invoke(app, list(arguments))
+        if result.exception is not None and not isinstance(result.exception, SystemExit | CliError):
+            raise result.exception
+        return result
+
+    def run(self, *arguments: str, width: int = 120) -> tuple[int, str]:
+        """Exit code and output of a command; an error for a person is its text."""
+        result = self.invoke(*arguments, width=width)
         if isinstance(result.exception, CliError):
             return int(result.exception.code), str(result.exception)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
         return result.exit_code, result.output
 
     def json(self, *arguments: str) -> Any:
-        """What a command prints with --json."""
-        return json.loads(self.run(*arguments, "--json")[1])
+        """What a command prints on stdout with --json; damage stands on stderr."""
+        return json.loads(self.invoke(*arguments, "--json").stdout)
 
     def claims(self, a: str, b: str) -> dict[str, str]:
         return {c["claim"]: c["status"] for c in self.json("compare", a, b)["verdict"]["claims"]}
