@@ -130,7 +130,7 @@ def _attach(
     if not settings.enabled:
         recorder.live = False
         return recorder
-    recorder.leave_unreadable("model", "optimizer", "scheduler", "scaler", "loader")
+    recorder._leave_unreadable("model", "optimizer", "scheduler", "scaler", "loader")
     recorder.taken_over = _from_observer(run, recorder)
     parts: list[tuple[Callable[[], Any], str]] = [(recorder.steps.hook, "some live values are not recorded")]
     if me.rank == 0:

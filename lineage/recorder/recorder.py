@@ -201,7 +201,7 @@ class Recorder:
         """The id of the regime in effect, once the first step has shown it."""
         return self._writer.regime if self._writer is not None else None
 
-    def leave_unreadable(self, *names: str) -> None:
+    def _leave_unreadable(self, *names: str) -> None:
         """Leave watched objects out whose every attribute raises: nothing of them could be recorded."""
         for name in names:
             try:
@@ -223,7 +223,7 @@ class Recorder:
                 )
             old = getattr(self.watched, name)
             setattr(self.watched, name, value)
-            self.leave_unreadable(name)
+            self._leave_unreadable(name)
             if name == "optimizer":
                 self.steps.drift.new_optimizer(old, self.watched.optimizer)
             elif name == "loader":
