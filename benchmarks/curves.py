@@ -1,6 +1,6 @@
 """Real training curves, read from a folder of public logs, and where they are known to be sick.
 
-The folder is `LINEAGE_CURVES`, or `shared/files` beside the repository. Labels stand in
+The folder is `FILES`, which the environment variable `LINEAGE_CURVES` sets. Labels stand in
 `tests/data/spikes/labels.json`, written before any detector was tuned.
 """
 

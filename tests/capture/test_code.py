@@ -175,6 +175,27 @@ def test_a_module_outside_the_repository_is_listed_and_one_inside_is_not(
     assert not any("inside_m" in m for m in got.modules)
 
 
+def test_an_imported_file_counts_where_it_really_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linked into site-packages, file or folder, it is still the user's; the user's link to an installed one is not."""
+    users, installed = tmp_path / "code", tmp_path / "site-packages"
+    users.mkdir()
+    installed.mkdir()
+    for path in (users / "one.py", users / "two.py", installed / "three.py"):
+        path.write_text("x = 1\n")
+    (installed / "linked.py").symlink_to(users / "one.py")
+    (installed / "linked").symlink_to(users)
+    (users / "back.py").symlink_to(installed / "three.py")
+    for place in (installed / "linked.py", installed / "linked" / "two.py", users / "back.py"):
+        module = types.ModuleType(place.stem)
+        module.__file__ = str(place)
+        monkeypatch.setitem(sys.modules, str(place), module)
+    monkeypatch.chdir(tmp_path)
+    found = {Path(m).name for m in code.capture().modules}
+    assert found & {"one.py", "two.py", "three.py", "linked.py", "back.py"} == {"one.py", "two.py"}
+
+
 def test_submodules_are_listed_with_the_revision_that_is_checked_out(
     repository: Path, tmp_path: Path
 ) -> None:
