@@ -75,7 +75,9 @@ def test_what_a_person_reported_is_a_mitigation_without_evidence_of_effect(marin
     """Nothing live was seen, and the ledger says so."""
     effects = [r.payload for r in marin.of("mitigation_effect")]
     assert effects
-    assert {e.in_effect for e in effects} == {"not_shown", "no"}, "what was on by word and off in effect is no"
+    assert {e.in_effect for e in effects} == {"not_shown", "no"}, (
+        "what was on by word and off in effect is no"
+    )
     assert marin.of("coverage")[0].payload.missing
 
 
