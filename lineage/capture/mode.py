@@ -21,9 +21,22 @@ class Modes:
         self.dropouts = [m for m in modules if type(m).__name__.startswith("Dropout") and hasattr(m, "p")]
         self.norms = [m for m in modules if type(m).__name__.startswith(NORMS)]
 
+        self._flags: tuple[Any, ...] | None = None
+        self._said: dict[str, Read] = {}
+
     def read(self) -> dict[str, Read]:
-        """Concept -> what is in effect now. Between updates a model may be in eval mode: call this within one."""
-        return dict(self._read())
+        """Concept -> what is in effect now. Between updates a model may be in eval mode: call this within one.
+
+        Words are made only when a mode has changed since the last call.
+        """
+        flags = (
+            [(m.training, m.p) for m in self.dropouts],
+            [m.training for m in self.norms],
+            getattr(self.root, "training", None),
+        )
+        if flags != self._flags:
+            self._flags, self._said = flags, dict(self._read())
+        return self._said
 
     def _read(self) -> Iterator[tuple[str, Read]]:
         off = sum(not m.training for m in self.dropouts)

@@ -6,7 +6,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -45,10 +45,9 @@ def inside(repository: Path) -> set[Path]:
     return set(_files(repository, inside=True))
 
 
-def more_than(known: Mapping[str, str]) -> bool:
-    """Tell whether this process holds a module file of the user's that is none of `known` (repository paths)."""
-    names = {Path(name).name for name in known}
-    return any(path.name not in names for path in _files(Path("/"), inside=True))
+def of_the_user() -> set[Path]:
+    """Every loaded module file of the user's code, wherever it lies."""
+    return set(_files(Path("/"), inside=True))
 
 
 def _files(repository: Path | None, *, inside: bool = False) -> Iterator[Path]:

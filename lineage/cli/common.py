@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -201,8 +200,3 @@ def short(uid: str | None) -> str:
 def step_text(step: int | None) -> str:
     """A step with thousands separators."""
     return "-" if step is None else f"{step:,}"
-
-
-def terminal_width() -> int:
-    """Columns of the terminal, 100 where there is none."""
-    return console.width if console.is_terminal else int(os.environ.get("COLUMNS", "100"))

@@ -71,7 +71,7 @@ def _entry(
         order=order,
         date=when,
         concept=change.concept if change.concept != "unclassified" else keys,
-        **{"class": cls},
+        cls=cls,
         before=change.requested_before,
         after=change.requested_after,
         problems=problems,

@@ -215,7 +215,7 @@ def _change(
     source = f"{entry.source.name}, {entry.source.place}" if entry.source.place else entry.source.name
     return schemas.Change(
         concept=concept,
-        **{"class": known.cls},
+        cls=known.cls,
         title=known.title if known.id != "unclassified" else concept,
         requested_before=entry.before if held is None else None,
         requested_after=asked,

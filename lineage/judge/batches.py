@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from .._rooms import schemas
+from .change import effective_change
 
 
 def first_batch(
@@ -61,15 +62,8 @@ OTHER_DATA = "whether the batches hold the same data in another order or other d
 
 
 def _change(concept_id: str, text: str) -> schemas.Change:
-    concept = schemas.catalogue().concept(concept_id)
-    return schemas.Change(
-        concept=concept_id,
-        cls=concept.cls,
-        title=concept.title,
-        effective_before=schemas.Scalar.of("as on the other branch"),
-        effective_after=schemas.Scalar.of("other"),
-        read_from="the series of the other branch",
-        text=text,
+    return effective_change(
+        concept_id, text, "as on the other branch", "other", "the series of the other branch"
     )
 
 

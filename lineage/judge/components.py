@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from .._rooms import schemas
+from .change import effective_change
 
 
 def component_changes(restore: schemas.Restore | None) -> list[schemas.Change]:
@@ -27,18 +28,9 @@ def component_changes(restore: schemas.Restore | None) -> list[schemas.Change]:
         concept_id = "batch_skip" if ahead else name
         if ahead:
             text = f"data skipped: the loader stands {ahead} further on than at the save{_in_brackets(text)}"
-        concept = schemas.catalogue().concept(concept_id)
-        out.append(
-            schemas.Change(
-                concept=concept_id,
-                cls=concept.cls,
-                title=concept.title,
-                effective_before=schemas.Scalar.of("as saved"),
-                effective_after=schemas.Scalar.of("absent" if component.status == "absent" else "other"),
-                read_from="digest of the live state before the first step",
-                text=text,
-            )
-        )
+        became = "absent" if component.status == "absent" else "other"
+        source = "digest of the live state before the first step"
+        out.append(effective_change(concept_id, text, "as saved", became, source))
     return out
 
 

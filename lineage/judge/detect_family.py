@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from .detect_window import Window
-from .detectors import TO_SIGMA, Abnormal, Detector, Plain, Rule, parameters_of
+from .detectors import TO_SIGMA, Abnormal, Detector, Plain, Rule, check_state, parameters_of
 
 WORST = Rule(
     "worst-member/1",
@@ -134,11 +134,8 @@ class Family:
 
     def __init__(self, rule: FamilyRule = LAYERS, state: Mapping[str, Any] | None = None) -> None:
         """A new detector, or one that goes on from what `state()` gave."""
-        if state is not None and state["name"] != rule.name:
-            raise ValueError(
-                f"the state is of detector {state['name']!r}, the rule is {rule.name!r}: "
-                "start afresh, or use the rule that the state was made with"
-            )
+        if state is not None:
+            check_state(state, rule.name)
         self.rule = rule
         self._worst = Detector(WORST, state["worst"] if state else None)
         self._vote = Detector(VOTE, state["vote"] if state else None)

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from .detect_window import Window
-from .detectors import TO_SIGMA, Finding, Plain, parameters_of
+from .detectors import TO_SIGMA, Finding, Plain, check_state, parameters_of
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,7 @@ class Rise:
         """medians of the blocks under alarm"""
         self._sum = 0.0
         if state is not None:
-            if state["name"] != rule.name:
-                raise ValueError(
-                    f"the state is of detector {state['name']!r}, the rule is {rule.name!r}: "
-                    "start afresh, or use the rule that the state was made with"
-                )
+            check_state(state, rule.name)
             for m in state["reference"]:
                 self._accept(m)
             self._block, self._alarmed = list(state["block"]), list(state["under_alarm"])

@@ -47,6 +47,15 @@ def parameters_of(rule: Any) -> dict[str, Plain]:
     return {f.name: getattr(rule, f.name) for f in fields(rule)}
 
 
+def check_state(state: Mapping[str, Any], name: str) -> None:
+    """Raise `ValueError` where a state was made by a detector of another name or version."""
+    if state["name"] != name:
+        raise ValueError(
+            f"the state is of detector {state['name']!r}, the rule is {name!r}: "
+            "start afresh, or use the rule that the state was made with"
+        )
+
+
 @dataclass(frozen=True)
 class Rule:
     """The parameters of a spike detector; recorded with each finding."""
@@ -92,11 +101,7 @@ class Detector:
         self._moves = Window(rule.window - 1)
         self._flagged: list[float] = []
         if state is not None:
-            if state["name"] != rule.name:
-                raise ValueError(
-                    f"the state is of detector {state['name']!r}, the rule is {rule.name!r}: "
-                    "start afresh, or use the rule that the state was made with"
-                )
+            check_state(state, rule.name)
             for x in state["healthy"]:
                 self._accept(x)
             self._flagged = list(state["flagged"])

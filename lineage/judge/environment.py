@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._rooms import schemas
+from .change import effective_change
 
 SWITCH_CONCEPTS = {
     "sdpa": "attn_kernel",
@@ -18,19 +19,6 @@ SWITCH_CONCEPTS = {
     "dynamo": "compile",
 }
 """Part of a switch's name -> the concept that it belongs to; others belong to `fused_kernels`."""
-
-
-def _change(concept_id: str, text: str, before: str, after: str, read_from: str) -> schemas.Change:
-    concept = schemas.catalogue().concept(concept_id)
-    return schemas.Change(
-        concept=concept_id,
-        cls=concept.cls,
-        title=concept.title,
-        effective_before=schemas.Scalar.of(before),
-        effective_after=schemas.Scalar.of(after),
-        read_from=read_from,
-        text=text,
-    )
 
 
 def _pairs(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -70,12 +58,14 @@ def environment_changes(
     if software:
         text = f"software differs: {_few(software)}"
         out.append(
-            _change("software", text, before.digest, after.digest, "installed packages, builds, variables")
+            effective_change(
+                "software", text, before.digest, after.digest, "installed packages, builds, variables"
+            )
         )
     a, b = ([d.name for d in e.devices] for e in (before, after))
     if sorted(a) != sorted(b):
         text = f"devices differ: {', '.join(a) or 'none'} -> {', '.join(b) or 'none'}"
-        out.append(_change("hardware", text, str(a), str(b), "torch.cuda devices"))
+        out.append(effective_change("hardware", text, str(a), str(b), "torch.cuda devices"))
     return out + _switch_changes(before, after)
 
 
@@ -89,7 +79,9 @@ def _switch_changes(before: schemas.Environment, after: schemas.Environment) -> 
             )
             by_concept.setdefault(concept, []).append(f"{name} {a.text()} -> {b.text()}")
     return [
-        _change(concept, f"switches differ: {_few(parts)}", "before", "after", "process-wide switches")
+        effective_change(
+            concept, f"switches differ: {_few(parts)}", "before", "after", "process-wide switches"
+        )
         for concept, parts in by_concept.items()
     ]
 
@@ -119,7 +111,7 @@ def code_change(before: schemas.CodeState | None, after: schemas.CodeState | Non
     if a == b:
         # Code that differs is in effect: equal names would say that it was asked for only.
         a, b = (f"{name} ({_few(parts)}): {side}" for name, side in ((a, "before"), (b, "after")))
-    change = _change("code", text, a, b, "git and imported files")
+    change = effective_change("code", text, a, b, "git and imported files")
     return [_by_loaded(change, before, after)]
 
 

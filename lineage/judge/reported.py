@@ -66,7 +66,7 @@ class Ruling:
     reason: str
 
 
-def judge(entries: Sequence[schemas.Reported], run: str = "") -> list[schemas.ReportedJudgement]:
+def judge(entries: Sequence[schemas.Reported]) -> list[schemas.ReportedJudgement]:
     """Judge the entries of one run, in the order of their source; one judgement for each entry.
 
     Entries of different runs must be judged apart: what one run launched with is no change of another.
@@ -149,8 +149,9 @@ def _compared(case: Case) -> Ruling | None:
         return Ruling(
             "cannot_tell", "one-side-only" if case.entry.problems else "unknown-word", _unsaid(case)
         )
-    kind = "bitwise-only" if cls == "B" else "operation-only"
-    return Ruling("no", kind, f"{name}: {case.arrow}; results do not depend on it")
+    if cls == "B":
+        return _bitwise(case)
+    return Ruling("no", "operation-only", f"{name}: {case.arrow}; results do not depend on it")
 
 
 def _unsaid(case: Case) -> str:
@@ -372,7 +373,7 @@ def _judgement(
         reported=entry.uid,
         regime_change=ruling.answer,
         concepts=concepts,
-        **{"class": known[0].cls},
+        cls=known[0].cls,
         rule=ruling.rule,
         reason=ruling.reason,
         beside=beside if ruling.answer == "yes" else [],

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from .._rooms import schemas
 
 _PARTS = re.compile(r"\s*(?:\+|,|;|&|\band\b)\s*")
 
 
-def words(concept: str) -> list[schemas.Word]:
+@lru_cache(maxsize=4096)  # entries are compared with each other, each time by their words
+def words(concept: str) -> tuple[schemas.Word, ...]:
     """The words of an entry: `data_order+data_mix` has two."""
     vocabulary = schemas.vocabulary()
-    return [vocabulary.word(p) for p in _PARTS.split(concept) if p] or [vocabulary.word(concept)]
+    return tuple(vocabulary.word(p) for p in _PARTS.split(concept) if p) or (vocabulary.word(concept),)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from .._rooms import schemas
+
 _OFF = frozenset({"none", "off", "unset", "no", "disabled", "null", "default"})
 _UNCHANGED = frozenset({"same", "unchanged", "as before", "kept", "the same", "no change"})
 _CLAUSE = re.compile(r"\s*(?:[,;](?!\d{3}\b)|\s\+\s|\band\b)\s*")
@@ -30,10 +32,16 @@ def _off(text: str) -> str:
     return "off" if text in _OFF else text
 
 
+def _number(found: re.Match[str]) -> str:
+    """A number by its value; what is none as it stands: 93e9307 is a commit."""
+    value = schemas.number_of(found[0])
+    return found[0] if value is None else repr(float(value))
+
+
 def _clause(text: str) -> str:
     """One clause in one form: numbers by value, no space before a unit, `x` for a product, `-` for a range."""
     text = _SCALED.sub(lambda m: repr(float(m[1].replace(",", "").replace("_", "")) * _SCALE[m[2]]), text)
-    text = _NUMBER.sub(lambda m: repr(float(m[0].replace(",", "").replace("_", ""))), text)
+    text = _NUMBER.sub(_number, text)
     text = re.sub(r"\s*[x*\u00d7]\s*(?=\d|$|\s)", " x ", text)
     text = re.sub(r"(\d)\s*(?:\u2013|\.\.|\bto\b|-)\s*(?=\d)", r"\1 - ", text)
     text = re.sub(r"(\d)(?=[a-z])", r"\1 ", text)

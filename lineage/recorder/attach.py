@@ -202,10 +202,15 @@ def _capture_background(recorder: Recorder) -> None:
         except Exception as e:
             recorder.trouble("capture", e, f"the {field} is not recorded")
 
+    def read_code() -> Any:
+        code = import_module("..capture.code", __package__)
+        recorder.loaded_files = (
+            code.modules.of_the_user()
+        )  # before it is read: what comes later is looked at again
+        return code.capture(blobs=lambda data: _blob(recorder, data))
+
     readers: dict[str, Callable[[], Any]] = {
-        "code": lambda: import_module("..capture.code", __package__).capture(
-            blobs=lambda data: _blob(recorder, data)
-        ),
+        "code": read_code,
         "environment": lambda: import_module("..capture.environment", __package__).capture(
             world_size=recorder.world.world_size
         ),

@@ -11,6 +11,7 @@ from ..capture import edits
 from ..judge import batches, firstbad, graph, validity
 from ..judge import drift as drift_
 from ..judge import regime as regime_
+from ..judge.change import effective_change
 from ..ledger import series
 from ..ledger.reader import Ledger
 from . import edited, mitigations
@@ -202,16 +203,9 @@ def _rolled_back(writer: Any, ledger: Ledger, checkpoint: schemas.Checkpoint) ->
 
 def rate_beside_schedule(said: list[float], held: list[float]) -> schemas.Change:
     """The change that a rate in the param groups is, when the scheduler set another one."""
-    concept = schemas.catalogue().concept("learning_rate")
-    return schemas.Change(
-        concept=concept.id,
-        cls=concept.cls,
-        title=concept.title,
-        effective_before=schemas.Scalar.of(said),
-        effective_after=schemas.Scalar.of(held),
-        read_from="optimizer.param_groups[*]['lr'] against scheduler._last_lr",
-        text=f"the optimizer uses the learning rate {held[0]:.6g}, the schedule says {said[0]:.6g}",
-    )
+    text = f"the optimizer uses the learning rate {held[0]:.6g}, the schedule says {said[0]:.6g}"
+    source = "optimizer.param_groups[*]['lr'] against scheduler._last_lr"
+    return effective_change("learning_rate", text, said, held, source)
 
 
 def off_schedule(writer: Any, said: list[float], held: list[float], step: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .._rooms import schemas
 from ..capture.edits import Found
+from ..judge.change import effective_change
 from ..judge.drift import Declared
 from .contain import log
 from .writer import Writer
@@ -43,16 +44,8 @@ def told(found: Sequence[Found], declared: Sequence[Declared] = ()) -> Told:
 
 
 def _change(f: Found, concept_id: str) -> schemas.Change:
-    concept = schemas.catalogue().concept(concept_id)
-    return schemas.Change(
-        concept=concept_id,
-        cls=concept.cls,
-        title=concept.title,
-        effective_before=schemas.Scalar.of(f.before or "as the last update left it"),
-        effective_after=schemas.Scalar.of(f.after or "written to"),
-        read_from=READ_FROM,
-        text=f.text,
-    )
+    before, after = f.before or "as the last update left it", f.after or "written to"
+    return effective_change(concept_id, f.text, before, after, READ_FROM)
 
 
 def of_rank(w: Writer, found: Sequence[Found], step: int) -> None:

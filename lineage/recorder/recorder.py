@@ -50,11 +50,11 @@ class Recorder:
         self.now = boundary.Now()
         self.seen = effective.Seen(world_size=world.world_size)
         self.gaps: list[str] = []
+        self.loaded_files: set[Path] = set()  # of the user's code, as the code was read
         self._on_alarm = incidents.asked(on_alarm) or settings.on_alarm
         self._writer: Writer | None = None
         self._early: list[tuple[str, str, str]] = []  # failures before the ledger was open
-        self._telling = threading.Lock()
-        self._pid = os.getpid()
+        self._telling, self._pid = threading.Lock(), os.getpid()
         self._declared: list[Declared] = []
         self._background: list[Any] = []
         self._segment_record: str | None = None

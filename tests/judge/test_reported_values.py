@@ -25,6 +25,7 @@ S = schemas.Scalar.of
         ("A 0.6, B 0.4", "A 0.4, B 0.6", False),
         ("64", "64 nodes", True),
         ("64", "65 nodes", False),
+        ("93e9307", "12e8812", False),
         ("13251-14000", "13251 to 14000", True),
         ("v2", "unchanged", True),
         ("13251-14000", "13251-14000 + 16652-18500", False),
