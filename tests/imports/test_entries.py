@@ -77,6 +77,8 @@ def test_secrets_in_a_logbook_are_masked() -> None:
         "after": f"token={token}",
         "action": f"api_key={key}",
         "by": f"password={token}",
+        "step": f"after token={token}",
+        "date": f"password={token}",
     }
     _, found = entry(raw, 0, "log.json")
     text = found.model_dump_json()
