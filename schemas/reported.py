@@ -44,6 +44,10 @@ class Reported(Model):
     cls: ConceptClass | None = Field(
         default=None, alias="class", description="class of the difference, where two configs were compared"
     )
+    comparison: Uid | None = Field(
+        default=None,
+        description="the comparison of two configs that this is a difference of; its differences came together",
+    )
     before: Scalar | None = None
     after: Scalar | None = None
     text: str | None = Field(default=None, description="what a person wrote beside it, masked; never judged")

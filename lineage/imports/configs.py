@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from uuid6 import uuid7
@@ -44,36 +45,41 @@ def changes(
     """What differs between two configs, one entry per concept; keys of no known concept are entries as well."""
     drift = drift_.drift(drift_.Side(config=before), drift_.Side(config=after), from_step=1)
     found = compare(before, after)
+    pair = _Pair(str(uuid7()), source, when)
     out: list[schemas.Reported] = []
     for change in [*drift.changes, *drift.unclassified]:
-        out.append(_entry(change, change.cls, order + len(out), source, when, []))
+        out.append(pair.entry(change, change.cls, order + len(out), []))
     known = {c.concept for c in drift.changes}
     for change in found.one_sided.values():
         if change.concept not in known:
             why = found.not_shown.get(
                 change.concept, "only one config states it, and its default is not known"
             )
-            out.append(_entry(change, "unclassified", order + len(out), source, when, [why]))
+            out.append(pair.entry(change, "unclassified", order + len(out), [why]))
     return out
 
 
-def _entry(
-    change: schemas.Change,
-    cls: schemas.ConceptClass,
-    order: int,
-    source: schemas.Source,
-    when: str | None,
-    problems: list[str],
-) -> schemas.Reported:
-    keys = ", ".join(change.keys) or change.concept
-    return schemas.Reported(
-        uid=str(uuid7()),
-        order=order,
-        date=when,
-        concept=change.concept if change.concept != "unclassified" else keys,
-        cls=cls,
-        before=change.requested_before,
-        after=change.requested_after,
-        problems=problems,
-        source=source.model_copy(update={"place": f"{source.place}, {keys}"}),
-    )
+@dataclass(frozen=True)
+class _Pair:
+    """Two configs that were compared: what all their differences have in common."""
+
+    comparison: str
+    source: schemas.Source
+    when: str | None
+
+    def entry(
+        self, change: schemas.Change, cls: schemas.ConceptClass, order: int, problems: list[str]
+    ) -> schemas.Reported:
+        keys = ", ".join(change.keys) or change.concept
+        return schemas.Reported(
+            uid=str(uuid7()),
+            order=order,
+            date=self.when,
+            concept=change.concept if change.concept != "unclassified" else keys,
+            cls=cls,
+            comparison=self.comparison,
+            before=change.requested_before,
+            after=change.requested_after,
+            problems=problems,
+            source=self.source.model_copy(update={"place": f"{self.source.place}, {keys}"}),
+        )

@@ -83,10 +83,13 @@ def judge(entries: Sequence[schemas.Reported]) -> list[schemas.ReportedJudgement
 
 
 def same_restart(a: schemas.Reported, b: schemas.Reported) -> bool:
-    """Tell whether two entries of a run belong to one restart: the same day, or the same start on no other day."""
+    """Tell whether two entries of a run belong to one restart: two differences of one pair of configs, the
+    same day, or the same start on no other day."""
     both = {w.concept for w in words(a.concept)} & {w.concept for w in words(b.concept)}
     if both and a.source.authority == b.source.authority:
         return False  # one restart sets a thing once: these are two attempts
+    if a.comparison is not None and a.comparison == b.comparison:
+        return True
     day_a, day_b = _day(a), _day(b)
     if day_a and day_b:
         return day_a == day_b and (

@@ -153,6 +153,25 @@ def test_a_key_that_only_one_config_states_is_said_to_be_open(tmp_path: Path) ->
     assert all(j.rule != "first-setting" for j in judged.values())
 
 
+def test_what_differs_between_two_configs_came_together_and_pairs_stay_apart(tmp_path: Path) -> None:
+    """Without a date or a restart, the pair is what tells: two of its changes are confounded, two pairs are not."""
+    for name, text in (
+        ("a", "lr: 1e-4\nclip_grad: 1.0\n"),
+        ("b", "lr: 5e-5\nclip_grad: 0.3\n"),
+        ("c", "lr: 5e-5\nclip_grad: 0.3\nweight_decay: 0.1\n"),
+        ("d", "lr: 5e-5\nclip_grad: 0.3\nweight_decay: 0.2\n"),
+    ):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    both = read_configs([tmp_path / "a.yaml", tmp_path / "b.yaml"])
+    first, second = reported.judge(both.entries)
+    assert (first.beside, second.beside) == ([both.entries[1].uid], [both.entries[0].uid])
+    ledger = open_ledger(into_ledger(both, tmp_path / "out"))
+    assert [d.payload.confounded for d in ledger.of("drift")] == [True]
+    apart = read_configs([tmp_path / f"{n}.yaml" for n in "cd"] + [tmp_path / "c.yaml"])
+    assert [j.regime_change for j in reported.judge(apart.entries)] == ["yes", "yes"]
+    assert all(not j.beside for j in reported.judge(apart.entries))
+
+
 def test_a_single_config_is_in_the_ledger(tmp_path: Path) -> None:
     """Two runs of one config each can be compared."""
     (tmp_path / "a.yaml").write_text("lr: 1e-4\n")

@@ -457,6 +457,7 @@ def reported() -> Any:
         placed_at=2000,
         concept="grad_clip",
         **{"class": "R"},
+        comparison=uid(0x142),
         before=Scalar.of(1.0),
         after=Scalar.of(0.3),
         text="loss spiked twice; clip lowered",
