@@ -57,6 +57,7 @@ from .checkpoints import (
 )
 from .codes import CODES, page
 from .envelope import PAYLOAD_ADAPTER, PAYLOADS, RECORD_SCHEMA, Envelope, Payload
+from .findings import Finding, severity_place
 from .judgements import (
     STATUS_ORDER,
     Alarm,
@@ -148,6 +149,7 @@ __all__ = [
     "Environment",
     "Evaluation",
     "FileEntry",
+    "Finding",
     "FirstBad",
     "Float",
     "Framework",
@@ -209,6 +211,7 @@ __all__ = [
     "publish",
     "read_line",
     "read_payload",
+    "severity_place",
     "version_of",
     "vocabulary",
 ]

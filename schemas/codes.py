@@ -50,6 +50,17 @@ CODES: dict[str, str] = {
     "LIN-A004": "gradient norm out of its range",
     "LIN-A005": "slow rise of the loss or of a gradient norm",
     "LIN-A006": "a new level is taken as the baseline",
+    # P: probes, and what they show of gradients and of the optimizer
+    "LIN-P001": "the optimizer does not hold a trainable parameter",
+    "LIN-P002": "the optimizer holds a tensor that is no part of the model",
+    "LIN-P003": "the optimizer holds a parameter twice",
+    "LIN-P004": "the optimizer holds a frozen parameter",
+    "LIN-P005": "weight decay on norms and biases",
+    "LIN-P006": "a second moment is below zero",
+    "LIN-P007": "weights or moments are not finite",
+    "LIN-P008": "nearly every step is clipped",
+    "LIN-P009": "a trainable parameter had no gradient",
+    "LIN-P010": "a tensor was not read",
     # T: trackers
     "LIN-T001": "the tracker's step went backwards after a rollback",
     "LIN-T002": "a value was cut or refused by the tracker's limits",

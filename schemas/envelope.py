@@ -8,6 +8,7 @@ from pydantic import Field, TypeAdapter
 
 from ._base import Digest, Float, Model, RunId, Time, Uid
 from .checkpoints import Checkpoint, CheckpointMark, Evaluation, Incident, Load, Preserved, Restore
+from .findings import Finding
 from .judgements import Alarm, Drift, FirstBad, Mitigation, MitigationEffect, Regime, Verdict
 from .reported import Reported, ReportedJudgement
 from .runs import (
@@ -56,6 +57,7 @@ PAYLOADS: tuple[type[Model], ...] = (
     TrackerNote,
     Reported,
     ReportedJudgement,
+    Finding,
 )
 
 Payload = Annotated[
@@ -87,7 +89,8 @@ Payload = Annotated[
     | Degraded
     | TrackerNote
     | Reported
-    | ReportedJudgement,
+    | ReportedJudgement
+    | Finding,
     Field(discriminator="kind"),
 ]
 

@@ -89,6 +89,15 @@ def without_message(error: str) -> str:
     return f"{found + ', ' if found else ''}its own words are in the ledger"
 
 
+def finding(record: schemas.Envelope | schemas.Record) -> tuple[str, str]:
+    """Return a finding's name on a page, `finding/<code>`, and the finding in words."""
+    f: schemas.Finding = record.payload  # type: ignore[assignment]
+    names = ", ".join(f.names[:5]) + (", ..." if len(f.names) > 5 else "")
+    at = "" if record.step is None else f" (seen after step {record.step:,} on rank {record.rank})"
+    said = f"{f.severity}: {f.subject}: {f.text}{f': {names}' if names else ''}{at}"
+    return f"finding/{f.code}", f"{said}. Next: {f.remedy}" if f.remedy else said
+
+
 def degraded(record: schemas.Envelope | schemas.Record, *, message: bool = False) -> str:
     """Return what failed inside the layer, what follows and what to do; `message`: the exception's text too."""
     d: schemas.Degraded = record.payload  # type: ignore[assignment]

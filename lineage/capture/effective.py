@@ -33,6 +33,7 @@ class Seen:
     lengths_vary: bool = False
     world_size: int = 1
     autocast: str | None = None
+    activation_probes: bool = False
     _last: tuple[int, int] | None = None
     lr: float | None = None
     """the first group's rate in the last update"""
@@ -258,6 +259,9 @@ def _model(w: Watched, seen: Seen) -> Found:
     else:
         yield "dropout", "no step has shown yet whether the modules are in training mode"
     yield "compile", (compiled(w.model), "type(model) and its wrappers")
+    if compiled(w.model):  # an operator that the compiler cannot look into changes what it fuses
+        probes = "with activation probes" if seen.activation_probes else "as the compiler makes them"
+        yield "fused_kernels", (probes, "lineage.attach(activations=...)")
     yield "dp_sharding", (_wrapper(w.model), "type(model)")
 
 

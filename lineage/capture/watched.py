@@ -51,3 +51,13 @@ LINES = {
     "config": "lineage.attach(run, config=config)",
 }
 """What is not given -> the line of code that would give it."""
+
+
+def readable(name: str, value: Any) -> None:
+    """Raise where nothing of an object can be read: every attribute of it raises, or it is several in a list.
+
+    One is followed of each; a loader may be a list.
+    """
+    hasattr(value, "state_dict")
+    if name != "loader" and isinstance(value, list | tuple | dict):
+        raise TypeError(f"a {type(value).__name__} where one {name} is followed: give the one that counts")

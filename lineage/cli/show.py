@@ -103,6 +103,7 @@ def _data(subject: Subject) -> dict[str, object]:
         "abandoned": subject.graph.abandoned(),
         "checkpoints": [n.checkpoint for n in subject.graph.nodes.values()],
         "drift": [r.payload for r in subject.ledger.of("drift")],
+        "findings": [r.payload for r in subject.ledger.of("finding")],
         "first_bad": judging.first_bads(subject),
         "incidents": first_bad.by_hand(subject.ledger),
         "verdicts": {t: judging.verdict(subject, t) for t in judging.tips(subject)},
@@ -129,6 +130,7 @@ def _show(subject: Subject) -> None:
     first_bad.show_by_hand(subject, first_bad.by_hand(ledger))
     for drift in ledger.of("drift"):
         _drift(subject, drift)
+    _findings(subject)
     console.print()
     for tip in judging.tips(subject):
         found = judging.verdict(subject, tip)
@@ -183,6 +185,25 @@ def _drift(subject: Subject, record: schemas.Record) -> None:
         )
     if drift.not_shown:
         console.print(f"  [cyan]not shown:[/] {escape(', '.join(drift.not_shown))}")
+
+
+def _findings(subject: Subject) -> None:
+    """What checks found, those worth knowing last; the same of several ranks once."""
+    found = {(r.payload.code, *r.payload.names, r.segment): r for r in reversed(subject.ledger.of("finding"))}
+    if found:
+        console.print("\nchecks found:")
+    for r in sorted(found.values(), key=lambda r: schemas.severity_place(r.payload.severity)):
+        f: schemas.Finding = r.payload
+        names = (
+            f" [dim]({escape(', '.join(f.names[:3]))}{', ...' if len(f.names) > 3 else ''})[/]"
+            if f.names
+            else ""
+        )
+        style = {"fault": "red", "warning": "yellow", "note": "dim"}.get(f.severity, "red")
+        console.print(
+            f"  [{style}]{f.severity}[/] {f.code} {escape(f.subject)}: {escape(f.text)}{names}, "
+            f"step {step_text(r.step)} of segment {subject.graph.number(r.segment)}"
+        )
 
 
 def _checkpoint(subject: Subject, as_json: bool) -> None:

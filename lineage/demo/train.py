@@ -217,7 +217,7 @@ def break_layer(rec: Any) -> None:
         raise RuntimeError("the layer was broken on purpose")
 
     writer.journal.append = writer.rows = writer.write = broken
-    rec.steps.streams.judge = rec.steps.probe.take = broken
+    rec.steps.streams.judge = rec.steps.probing.send = broken
 
 
 def stop_requested(rec: Any, world: int) -> bool:

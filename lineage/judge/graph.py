@@ -203,11 +203,14 @@ def build(
     graph = Graph(ancestors=ancestors or {}, unheld=frozenset(unheld))
     ordered = sorted(records, key=lambda r: (r.at, r.file, r.seq))
     marks: dict[str, list[schemas.CheckpointMark]] = {}
+    said_by: dict[str, int] = {}
     for r in ordered:
         graph.runs.setdefault(r.segment, r.run)
         if r.kind == "segment" and (r.segment not in graph.segments or r.rank == 0):
             graph.segments[r.segment] = r.payload
-        elif r.kind == "checkpoint" and _counts(r, graph.nodes.get(r.payload.uid)):
+        elif r.kind == "checkpoint" and r.rank <= said_by.get(r.payload.uid, r.rank):
+            # The newest record of its lowest rank stands for it: what another rank adds is that rank's part.
+            said_by[r.payload.uid] = r.rank
             graph.nodes[r.payload.uid] = Node(r.payload, r.segment, r.id)
         elif r.kind == "checkpoint_mark":
             marks.setdefault(r.payload.checkpoint, []).append(r.payload)
@@ -222,11 +225,6 @@ def build(
         run = graph.runs[uid]
         graph.numbers[uid] = counts[run] = counts.get(run, 0) + 1
     return graph
-
-
-def _counts(record: schemas.Record, known: Node | None) -> bool:
-    """Rank 0's newest record of a checkpoint stands for it; other ranks add only what they alone hold."""
-    return known is None or record.rank == 0
 
 
 def latest(

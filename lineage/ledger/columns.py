@@ -27,6 +27,49 @@ def batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+Columns = Mapping[str, Any]
+"""Column -> its values, all of one length, or one value that stands in every row; a column left out is null."""
+
+
+def batch_of(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
+    """One record batch of columns that are lists already, or one value for all rows. Raises as `batch` does."""
+    length = next(len(c) for c in columns.values() if isinstance(c, list))
+    made = []
+    for field in schema:
+        held = columns.get(field.name)
+        made.append(
+            _column(field.type, held) if isinstance(held, list) else _constant(field.type, held, length)
+        )
+    return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Several sets of columns below each other."""
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for part in parts for name in part)
+    lengths = [next(len(c) for c in part.values() if isinstance(c, list)) for part in parts]
+    out: dict[str, Any] = {}
+    for name in names:
+        held = [part.get(name) for part in parts]
+        if not any(isinstance(h, list) for h in held) and all(h == held[0] for h in held):
+            out[name] = held[0]
+        else:
+            each = (h if isinstance(h, list) else [h] * n for h, n in zip(held, lengths, strict=True))
+            out[name] = [value for values in each for value in values]
+    return out
+
+
+def _constant(kind: pa.DataType, value: Any, length: int) -> pa.Array:
+    if value is None or not pa.types.is_string(kind):
+        return _column(kind, [value] * length)
+    data = value.encode()
+    offsets = array.array("i", range(0, (length + 1) * len(data), len(data)) if data else [0] * (length + 1))
+    return pa.Array.from_buffers(
+        kind, length, [None, pa.py_buffer(offsets), pa.py_buffer(data * length)], null_count=0
+    )
+
+
 def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     valid = None
     if None in values:

@@ -6,6 +6,7 @@ Integer counts of NaN and infinities stand beside each value, since query engine
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ PROBES = pa.schema(
         ("at", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""One row per step and signal: loss, grad_norm_local, grad_norm, lr, clip_threshold (see the glossary)."""
+"""One row per step and signal: loss, grad_norm_local, lr, loss_scale, ... (see the glossary)."""
 
 BATCHES = pa.schema(
     [
@@ -64,7 +65,32 @@ METRICS = pa.schema(
 """One row per number that the training code logged to a tracker, as the observer saw it; `axis` tells what the
 step was read from."""
 
-TABLES = {"probes": PROBES, "batches": BATCHES, "metrics": METRICS}
+TENSORS = pa.schema(
+    [
+        ("segment", pa.string()),
+        ("rank", pa.int32()),
+        ("step", pa.int64()),
+        ("kind", pa.string()),
+        ("tensor", pa.string()),
+        ("order", pa.int32()),
+        ("elements", pa.int64()),
+        ("sumsq", pa.float64()),
+        ("largest", pa.float64()),
+        ("lowest", pa.float64()),
+        ("n_nan", pa.int64()),
+        ("n_posinf", pa.int64()),
+        ("n_neginf", pa.int64()),
+        ("scale", pa.float64()),
+        ("dtype", pa.string()),
+    ]
+)
+"""One row per step and tensor that a probe read: a local gradient, a weight, a moment, an update, a block's output.
+`sumsq`, `largest` and `lowest` are of the finite elements as they were read; a gradient is `scale` times what it is
+without the loss scale. `order` numbers gradients as they arrived. What was not read has no row."""
+
+TABLES = {"probes": PROBES, "batches": BATCHES, "metrics": METRICS, "tensors": TENSORS}
+COMPRESSED = ("tensors",)
+"""Tables of many rows per step, whose stream is compressed while hot too."""
 
 
 class SeriesWriter:
@@ -73,17 +99,20 @@ class SeriesWriter:
     def __init__(self, ledger: Path, segment: str, writer: str, table: str) -> None:
         self.path = layout.series_folder(ledger) / segment / f"{writer}.{table}.arrows"
         self._schema = TABLES[table]
+        self._compressed = _Compressed(self._schema) if table in COMPRESSED else None
         self._fd: int | None = None
         self._good = 0
 
-    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows as one record batch and hand it to the operating system.
+    def write(self, rows: Sequence[Mapping[str, Any]] | columns_.Columns) -> None:
+        """Append rows, or columns, as one record batch and hand it to the operating system.
 
         Raises `OSError`; the file is then cut back to its last whole batch, so that later rows can be read.
         """
         if not rows:
             return
-        message = columns_.batch(rows, self._schema).serialize().to_pybytes()
+        make = columns_.batch_of if isinstance(rows, Mapping) else columns_.batch
+        batch = make(rows, self._schema)  # type: ignore[arg-type]
+        message = self._compressed.message(batch) if self._compressed else batch.serialize().to_pybytes()
         if self._fd is None:
             layout.make_folder(self.path.parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -114,6 +143,32 @@ class SeriesWriter:
         os.close(self._fd)
         self._fd = None
         return seal(self.path)
+
+
+class _Compressed:
+    """Gives record batches as messages with zstd bodies, which only a stream's own writer makes."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._sink = io.BytesIO()
+        self._writer = pa.ipc.new_stream(
+            self._sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+        )
+        self._schema: bytes | None = schema.serialize().to_pybytes()
+
+    def message(self, batch: pa.RecordBatch) -> bytes:
+        self._writer.write_batch(batch)
+        found = self._take()
+        if (
+            self._schema is not None
+        ):  # written as that of every stream is, and the writer gives it a second time
+            found, self._schema = found.removeprefix(self._schema), None
+        return found
+
+    def _take(self) -> bytes:
+        found = self._sink.getvalue()
+        self._sink.seek(0)
+        self._sink.truncate()
+        return found
 
 
 def seal(stream: Path) -> Path:

@@ -33,7 +33,7 @@ class Rows:
         self._ready: list[dict[str, Any]] = []
         self._signals: list[streams.Values] = []
         self._on_device: list[tuple[Later, str, datetime, int, str, str]] = []
-        self._streams = streams.Streams(list)
+        self._streams = streams.Streams()
 
     def logged(self, tracker: str, at: float, step: int, axis: str, row: Mapping[Any, Any]) -> None:
         """A row was logged at a step; `axis` says what that was read from."""

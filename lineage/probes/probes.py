@@ -153,9 +153,16 @@ class Probes:
 
     def finish(self, step: int) -> None:
         """After the update of a step: read what the optimizer holds, and send all values on their way."""
-        self._try("finish", lambda: self._finish(step))
+        sent = self.send(step)
+        if sent is not None:
+            self._on_their_way.append(sent)
 
-    def _finish(self, step: int) -> None:
+    def send(self, step: int) -> OnItsWay | None:
+        """As `finish`, for a caller who keeps what is on its way himself, and gives it to `frame` in order."""
+        found: OnItsWay | None = self._try("finish", lambda: self._send(step))
+        return found
+
+    def _send(self, step: int) -> OnItsWay | None:
         every, follow = self.settings.state_every, self.settings.follow_every
         reads_state = self._optimizer is not None and bool(every) and self._count % every == 0
         if reads_state and self._optimizer is not None:
@@ -163,15 +170,15 @@ class Probes:
         self._try("scalars", self._scalars)
         facts = self._facts(reads_state)
         pushed = [self._ring(sheet).push() for sheet in self.sheets.all()]
-        if all(slot is not None for slot in pushed):
-            self._on_their_way.append(OnItsWay(step, facts, [s for s in pushed if s is not None]))
-        else:
-            for slot in pushed:
-                if slot is not None:
-                    slot.busy = False
+        slots = [slot for slot in pushed if slot is not None]
         self._count += 1
         if follow and self._count % follow == 0:
             self._try("follow", self._follow)
+        if len(slots) == len(pushed):
+            return OnItsWay(step, facts, slots)
+        for slot in slots:
+            slot.busy = False
+        return None
 
     def _ring(self, sheet: Sheet) -> Ring:
         if sheet not in self._rings:
@@ -251,8 +258,12 @@ class Probes:
             oldest = self._on_their_way.popleft()
             if wait:
                 oldest.synchronize()
-            found.append(self._memory.add(oldest.frame()))
+            found.append(self.frame(oldest))
         return found
+
+    def frame(self, sent: OnItsWay) -> Frame:
+        """The values of a step that is `ready`. Steps must come in the order in which they were sent."""
+        return self._memory.add(sent.frame())
 
     def remove(self) -> None:
         """Take every hook off."""

@@ -38,8 +38,6 @@ def raise_alarm(
     rec: Recorder, w: Writer, signal: str, phase: str, finding: Finding, values: streams.Values
 ) -> None:
     """Record an alarm's onset, change or end, and tell whoever asked."""
-    if signal != "loss" and finding.abnormal == "non_finite" and _searching_scale(rec):
-        return  # a loss-scale search makes infinities on purpose
     tensors = values.tensors if signal == "grad_norm_local" else []
     if phase == "end" and finding.abnormal != "new_level":
         text = f"{signal} is in its range again"
@@ -69,11 +67,6 @@ def raise_alarm(
 def _keep_batch(w: Writer, step: int, batches: Sequence[Any]) -> None:
     """On the worker thread: write the batch of the alarm's step, so that it can be preserved."""
     captured.save(w.ledger, w.ids.segment, w.world.rank, step, batches)
-
-
-def _searching_scale(rec: Recorder) -> bool:
-    scaler = rec.watched.scaler
-    return scaler is not None and bool(scaler.is_enabled())
 
 
 def follow(rec: Recorder, w: Writer) -> None:
@@ -152,6 +145,8 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     )
     mitigations.settle(rec, w)
     rec.gaps += _unseen_ranks(w)
+    if rec.steps.probing is not None:
+        rec.gaps += rec.steps.probing.gaps()
     w.write(coverage(rec))
     if w.world.rank == 0:
         if w.outbox is not None and w.world.world_size > 1:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._rooms import schemas, trackers
 from ..capture import effective
-from ..capture.watched import LINES, Watched
+from ..capture.watched import LINES, Watched, readable
 from ..judge.drift import Declared
 from ..ledger import blobs
 from . import boundary, by_hand, incidents, mitigations, saving, summary
@@ -202,10 +202,10 @@ class Recorder:
         return self._writer.regime if self._writer is not None else None
 
     def _leave_unreadable(self, *names: str) -> None:
-        """Leave watched objects out whose every attribute raises: nothing of them could be recorded."""
+        """Leave watched objects out of which nothing could be recorded, so that the rest still is."""
         for name in names:
             try:
-                hasattr(getattr(self.watched, name), "state_dict")
+                readable(name, getattr(self.watched, name))
             except Exception as e:
                 setattr(self.watched, name, None)
                 self.unread[name] = type(e).__name__

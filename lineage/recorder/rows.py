@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..ledger.columns import Columns, joined
 from ..ledger.series import SeriesWriter
 from .worker import Worker
 
@@ -17,6 +18,8 @@ STALLED = 0.25
 """Seconds of such a write after which the disk counts as stalled, and is left to the thread."""
 PATIENCE = 60.0
 """Seconds for which a stalled disk is left to the thread."""
+TOGETHER = 0.05
+"""Seconds for which the many rows of tensors are kept together where steps are shorter: a batch costs by itself."""
 
 
 class Rows:
@@ -37,6 +40,8 @@ class Rows:
         self._queue: deque[tuple[str, list[dict[str, Any]]]] = deque()
         self._writing = threading.Lock()
         self._tables: dict[str, SeriesWriter] = {}
+        self._tensors: deque[Columns] = deque()
+        self._tensors_at = 0.0
         self._last = time.monotonic()
         self._gaps = deque([0.0], maxlen=8)
         self._stalled_until = 0.0
@@ -61,6 +66,13 @@ class Rows:
         else:
             self._thread.put(self._on_thread)
 
+    def put_tensors(self, columns: Columns) -> None:
+        """Take the rows of all tensors of one step. They are written on the thread, and of short steps together."""
+        self._tensors.append(columns)
+        if time.monotonic() - self._tensors_at > TOGETHER:
+            self._tensors_at = time.monotonic()
+            self._thread.put(self._on_thread)
+
     def drain(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until all is written."""
         return self._thread.drain(timeout)
@@ -71,6 +83,7 @@ class Rows:
         def seal() -> None:
             with self._writing:
                 self._flush()
+                self._flush_tensors()
                 for name, table in self._tables.items():
                     try:
                         table.close()
@@ -83,14 +96,22 @@ class Rows:
     def _on_thread(self) -> None:
         with self._writing:
             self._flush()
+            self._flush_tensors()
 
     def _flush(self) -> None:
         """Write all that waits, in order. Rows that the disk refuses are lost; later ones are tried again."""
         while self._queue:
-            name, rows = self._queue.popleft()
-            try:
-                if name not in self._tables:
-                    self._tables[name] = self._open(name)
-                self._tables[name].write(rows)
-            except Exception as e:
-                self._on_error(e)
+            self._write(*self._queue.popleft())
+
+    def _flush_tensors(self) -> None:
+        found = [self._tensors.popleft() for _ in range(len(self._tensors))]
+        if found:
+            self._write("tensors", joined(found))
+
+    def _write(self, name: str, rows: list[dict[str, Any]] | Columns) -> None:
+        try:
+            if name not in self._tables:
+                self._tables[name] = self._open(name)
+            self._tables[name].write(rows)
+        except Exception as e:
+            self._on_error(e)

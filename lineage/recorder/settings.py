@@ -61,6 +61,13 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(f"{text!r} is below zero")
+    return value
+
+
 def _one_of(*values: Any) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         for value in values:
@@ -89,7 +96,16 @@ SETTINGS: Mapping[str, Setting] = {
     "dir": Setting(DEFAULT_ROOT, str, "folder of all ledgers"),
     "run_id": Setting(None, run_id, "lineage run id"),
     "digests": Setting(True, _bool, "exact digests of the live state at saves and resumes"),
-    "probes": Setting(True, _bool, "gradient norms of this rank before the reduction"),
+    "probes": Setting(
+        True, _bool, "gradients of this rank before the reduction, weights, moments and updates"
+    ),
+    "state_every": Setting(10, _count, "steps between two reads of weights, moments and updates; 0 never"),
+    "activations": Setting(
+        False, _bool, "outputs of each block; under torch.compile they change what is fused"
+    ),
+    "gate": Setting(
+        False, _bool, "a step with a non-finite gradient leaves weights and optimizer as they were"
+    ),
     "fingerprints": Setting(True, _bool, "fingerprints of batches"),
     "exit_timeout": Setting(5.0, _seconds, "seconds that closing waits for the tracker"),
     "on_alarm": Setting(None, _one_of("request_stop"), "`request_stop` sets rec.should_stop at an alarm"),

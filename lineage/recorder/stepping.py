@@ -13,11 +13,12 @@ from ..judge import restore as restore_
 from ..ledger import blobs
 from . import boundary, incidents, saving, streams
 from .contain import contained, log
-from .gradients import GradientProbe
 from .in_run import InRun
+from .probing import Probing, columns
 from .writer import Writer
 
 if TYPE_CHECKING:
+    from ..probes.frame import Frame
     from .recorder import Recorder
     from .step import Step
 
@@ -38,9 +39,9 @@ class Stepping:
         """consumed samples and tokens, global and cumulative"""
         self.back = False
         self.norm: Any = None
-        self.probe: GradientProbe | None = None
+        self.probing: Probing | None = None
         self.modes: mode.Modes | None = None
-        self.streams = streams.Streams(lambda: self.probe.names if self.probe else [])
+        self.streams = streams.Streams()
         self.drift = InRun(rec)
         self.unwatch: Callable[[], None] = lambda: None
         self.loaded: list[schemas.ComponentDigest] = []
@@ -58,8 +59,8 @@ class Stepping:
     def unhook(self) -> None:
         """Stop watching."""
         self.unwatch()
-        if self.probe is not None:
-            self.probe.remove()
+        if self.probing is not None:
+            self.probing.remove()
 
     @contained("attach", "some live values are not recorded")
     def hook(self) -> None:
@@ -67,7 +68,8 @@ class Stepping:
         if self.rec.watched.optimizer is not None or self.rec.watched.model is not None:
             self.unwatch = clip.watch(self._clipped, self._clipped_by_value)
         if self.rec.watched.model is not None and self.rec.settings.probes:
-            self.probe = GradientProbe(self.rec.watched)
+            self.probing = Probing(self.rec.watched, self.rec.settings)
+            self.rec.seen.activation_probes = self.probing.probes.activations is not None
         if self.rec.watched.model is not None:
             autocast.look_once(self.rec.watched.model, self.rec.seen)
             self.modes = mode.Modes(self.rec.watched.model)
@@ -198,8 +200,9 @@ class Stepping:
         if hasattr(self.norm, "detach") and not hasattr(self.norm, "to_local"):
             # a distributed tensor's full value would take a collective, and we issue none
             pending.later["grad_norm"] = later.Later(self.norm)
-        if self.probe is not None:
-            pending.gradients = self.probe.take()
+        if self.probing is not None:
+            sent = self.probing.send(step.step)
+            pending.probed = (self.probing, sent) if sent is not None else None
         if step.lr is not None:
             pending.plain["lr"] = step.lr
         if self.rec.seen.clip_threshold is not None:
@@ -222,6 +225,19 @@ class Stepping:
             )
             for signal, phase, finding in self.streams.judge(values):
                 incidents.raise_alarm(self.rec, w, signal, phase, finding, values)
+            if values.frame is not None:
+                self._probed(w, values.frame)
+
+    def _probed(self, w: Writer, frame: Frame) -> None:
+        """What probes read of one step: rows by tensor, and what the checks find."""
+        found = columns(w.ids.segment, self.rec.world.rank, frame)
+        if found is not None:
+            w.tensors(found)
+        for finding in self.probing.findings(frame) if self.probing else []:
+            w.write(finding, step=frame.step)
+            if finding.severity != "note":
+                names = f" ({', '.join(finding.names[:3])})" if finding.names else ""
+                log.warning("lineage: %s: %s: %s%s", finding.code, finding.subject, finding.text, names)
 
     def _after_first(self, w: Writer, step: Step) -> None:
         self.rec.now.effective = effective.capture(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._rooms import schemas
 from ..capture import later
@@ -15,6 +14,10 @@ from ..capture.batch import Fingerprint
 from ..capture.later import Later
 from ..judge.detect_signal import SIGNALS, SignalDetector
 from ..judge.detectors import RULES, Abnormal, Finding
+from .probing import Probing, tensors
+
+if TYPE_CHECKING:
+    from ..probes.frame import Frame, OnItsWay
 
 
 @dataclass
@@ -24,14 +27,17 @@ class Pending:
     step: int
     plain: dict[str, float] = field(default_factory=dict)
     later: dict[str, Later] = field(default_factory=dict)
-    gradients: tuple[Later, list[int]] | None = None
+    probed: tuple[Probing, OnItsWay] | None = None
     batches: list[Fingerprint] = field(default_factory=list)
     at: Any = None
 
     def ready(self) -> bool:
         """Whether all of it has arrived on the host."""
-        waiting = [*self.later.values(), *([self.gradients[0]] if self.gradients else [])]
-        return all(v.ready() for v in waiting) and all(b.ready() for b in self.batches)
+        return (
+            all(v.ready() for v in self.later.values())
+            and all(b.ready() for b in self.batches)
+            and (self.probed is None or self.probed[1].ready())
+        )
 
 
 @dataclass(frozen=True)
@@ -44,13 +50,19 @@ class Values:
     tensors: list[str]
     """parameters whose local gradient is not finite, in the order in which their gradients arrived"""
     batches: list[tuple[str, int, int]]
+    frame: Frame | None = None
+    """what the probes read"""
+
+    @property
+    def searching(self) -> bool:
+        """Whether non-finite gradients are put down to a search for the loss scale."""
+        return self.frame is not None and self.frame.searching
 
 
 class Streams:
     """Keeps what is on its way, in order of steps, and judges what has arrived."""
 
-    def __init__(self, names: Callable[[], list[str]]) -> None:
-        self._names = names
+    def __init__(self) -> None:
         self._queue: deque[Pending] = deque()
         self.detectors = {signal: SignalDetector(signal) for signal in SIGNALS}
         self._abnormal: dict[str, Abnormal] = {}
@@ -81,13 +93,13 @@ class Streams:
         signals = dict(p.plain)
         for name, value in p.later.items():
             signals[name] = _mean(value.values())
-        tensors: list[str] = []
-        if p.gradients:
-            norms, order = p.gradients[0].values(), p.gradients[1]
-            signals["grad_norm_local"] = _norm([norms[i] for i in order])
-            names = self._names()
-            tensors = [names[i] for i in order if not math.isfinite(norms[i])]
-        return Values(p.step, p.at, signals, tensors, [(b.digest(), b.samples, b.tokens) for b in p.batches])
+        batches = [(b.digest(), b.samples, b.tokens) for b in p.batches]
+        if p.probed is None:
+            return Values(p.step, p.at, signals, [], batches)
+        probing, sent = p.probed
+        frame = probing.frame(sent)
+        signals |= probing.signals(frame)
+        return Values(p.step, p.at, signals, tensors(frame), batches, frame)
 
     def judge(self, values: Values) -> list[tuple[str, str, Finding]]:
         """Run the detectors over one step: (signal, phase, finding) for each onset, change and end.
@@ -99,6 +111,8 @@ class Streams:
             if signal not in values.signals:
                 continue
             self.seen.add(signal)
+            if signal != "loss" and values.searching:
+                continue  # a loss-scale search makes infinities on purpose: they are in the series, with the scale
             detector = self.detectors[signal]
             rising = detector.rise.alarmed
             value = values.signals[signal]
@@ -136,13 +150,6 @@ CALM = 3
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else math.nan
-
-
-def _norm(norms: list[float]) -> float:
-    """L2 norm of a vector of norms, in float64; NaN and infinities come through."""
-    if any(math.isnan(n) for n in norms):
-        return math.nan
-    return math.hypot(*norms) if norms else 0.0
 
 
 def rows(segment: str, rank: int, values: Values) -> list[dict[str, Any]]:

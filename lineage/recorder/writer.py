@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from .._rooms import schemas, trackers
 from ..ledger import chunks, layout, scan
+from ..ledger.columns import Columns
 from ..ledger.journal import Journal
 from ..ledger.reader import Ledger
 from ..ledger.seal import seal
@@ -139,6 +140,11 @@ class Writer:
         """Write the rows of one step or several, by table."""
         if os.getpid() == self._pid:
             self._lines.put(tables)
+
+    def tensors(self, columns: Columns) -> None:
+        """Write the rows of all tensors that were read in one step."""
+        if os.getpid() == self._pid:
+            self._lines.put_tensors(columns)
 
     def series_kept(self) -> bool:
         """Whether any file of this process's step values is on the disk."""

@@ -129,6 +129,8 @@ class Facts:
     mitigations: tuple[MitigationFact, ...]
     regimes: tuple[tuple[int, schemas.Regime], ...]
     events: tuple[Event, ...]
+    findings: tuple[tuple[int, schemas.Record], ...]
+    """(segment's number, record), the worst first"""
     notes: tuple[Note, ...]
     coverage: dict[str, str]
     """what is not recorded -> the line that would add it"""
@@ -177,6 +179,7 @@ def gather(ledger: Ledger) -> Facts:
         mitigations=_mitigations(ledger, graph),
         regimes=tuple((graph.number(r.segment), r.payload) for r in _known(ledger, graph, "regime")),
         events=tuple(timeline.events(records, graph)),
+        findings=_findings(ledger, graph),
         notes=_notes(ledger, graph),
         coverage=coverage,
         gaps=(*gaps, *([curves.left_out] if curves.left_out else [])),
@@ -321,6 +324,15 @@ def _mitigations(ledger: Ledger, graph: Graph) -> tuple[MitigationFact, ...]:
         MitigationFact(graph.number(r.segment), r.step, r.payload, tuple(effects.get(r.payload.uid, ())))
         for r in _known(ledger, graph, "mitigation")
     )
+
+
+def _findings(ledger: Ledger, graph: Graph) -> tuple[tuple[int, schemas.Record], ...]:
+    """What checks found; the same of several ranks once, under the first of them."""
+    out: dict[tuple[str, ...], schemas.Record] = {}
+    for r in _known(ledger, graph, "finding"):
+        out.setdefault((r.segment, r.payload.code, *r.payload.names), r)
+    found = sorted(out.values(), key=lambda r: schemas.severity_place(r.payload.severity))
+    return tuple((graph.number(r.segment), r) for r in found)
 
 
 def _notes(ledger: Ledger, graph: Graph) -> tuple[Note, ...]:

@@ -25,6 +25,7 @@ def sections(facts: Facts) -> list[Section]:
         *course.first_bad(facts),
         *boundaries.sections(facts),
         *course.sections(facts),
+        _findings(facts),
         _unrecorded(facts),
         _evidence(facts),
         _questions(facts),
@@ -113,6 +114,26 @@ def _verdict(tip: Tip) -> list[Block]:
 
 def _reference(reference: str) -> str:
     return "this run's own first segment on the same path" if reference == "self" else reference
+
+
+def _findings(facts: Facts) -> Section:
+    section = Section("findings", "What checks found")
+    style: dict[str, Style] = {"fault": "bad", "warning": "warn", "note": "quiet"}
+    rows: list[list[Inline]] = [
+        [
+            Span(r.payload.severity, style.get(r.payload.severity, "bad")),
+            Span(r.payload.code, "code"),
+            f"{r.payload.subject}: {r.payload.text}",
+            words.shorten(", ".join(r.payload.names)) or "-",
+            f"{number} / {r.rank}, step {r.step or 0:,}",
+            r.payload.remedy or "-",
+        ]
+        for number, r in facts.findings
+    ]
+    if rows:
+        header = ("Severity", "Code", "What", "Which", "Segment / rank, step", "Next")
+        section.blocks.append(Table("Each is a state that was seen, and no cause", header, rows))
+    return section
 
 
 def _unrecorded(facts: Facts) -> Section:

@@ -84,12 +84,15 @@ class Vocabulary:
         return Word(plain, found.concept, found.nature) if found else Word(plain, "unclassified", "unknown")
 
     def _in(self, parts: list[str]) -> Word | None:
-        """The longest run of parts that is known; of two, the later: `embedding_lr` is a learning rate."""
+        """The longest run of parts that is known; of two, the later: `embedding_lr` is a learning rate.
+
+        What is only observed must end the name: `gradient_norm_clip` is no gradient norm.
+        """
         for length in range(len(parts) - 1, 0, -1):
             for start in range(len(parts) - length, -1, -1):
                 run = "_".join(parts[start : start + length])
                 found = self._known(run) if len(run) > 1 else None
-                if found is not None:
+                if found is not None and (found.concept != "none" or start + length == len(parts)):
                     return found
         return None
 

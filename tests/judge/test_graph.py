@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import schemas
 from lineage.judge.graph import Stretch, build
 
 from .builders import History, uid
@@ -78,3 +79,14 @@ def test_what_only_a_sidecar_tells_is_a_gap_in_the_path() -> None:
     h.segment(9, parent=77, at=40)
     path = build(h.records, ancestors={uid(77): [uid(66), uid(20)]}).path_to_segment(uid(9))
     assert path == [Stretch(uid(1), 0, 20), Stretch("", 20, None), Stretch(uid(9), 40, None)]
+
+
+def test_a_checkpoint_that_another_rank_alone_saved_is_what_that_rank_said_last() -> None:
+    """Pending at the save, complete once digested; rank 0's word stands above that of the others."""
+    h = History()
+    h.segment(1, steps=30)
+    for rank, status in ((1, "pending"), (1, "complete"), (0, "incomplete"), (1, "pending")):
+        h.add(schemas.Checkpoint(uid=uid(10), step=10, status=status), 1, step=10, rank=rank)
+        if (rank, status) == (1, "complete"):
+            assert build(h.records).nodes[uid(10)].checkpoint.status == "complete"
+    assert build(h.records).nodes[uid(10)].checkpoint.status == "incomplete"

@@ -175,6 +175,22 @@ def test_a_default_that_moved_between_versions_needs_the_version() -> None:
     assert known.changes["precision"].requested_after == schemas.Scalar.of("O1")
 
 
+def test_what_another_program_fills_in_is_no_default() -> None:
+    """DeepSpeed's "auto" is the Trainer's own threshold, and its default was another one in older versions."""
+    common = {"train_micro_batch_size_per_gpu": 4, "zero_optimization.stage": 2, "steps_per_print": 10}
+    for other in ({"gradient_clipping": "auto"}, {}):
+        found = compare({**common, "gradient_clipping": 1.0}, {**common, **other})
+        assert "grad_clip" not in found.changes
+        assert "grad_clip" in found.one_sided
+
+
+def test_the_epsilon_of_a_norm_is_the_models_and_not_the_optimizers() -> None:
+    """It changes what the same weights answer, so an evaluation is another one too."""
+    found = compare({"model.block.layer_norm.eps": 1e-5}, {"model.block.layer_norm.eps": 1e-6})
+    assert set(found.changes) == {"model"}
+    assert set(compare({"optim.eps": 1e-8}, {"optim.eps": 1e-6}).changes) == {"eps"}
+
+
 def test_live_values_decide_what_only_one_config_states() -> None:
     """The optimizer held 0.1 on both sides, whatever the older config left out."""
     live = effective(weight_decay=0.1)

@@ -311,7 +311,9 @@ def test_the_options_that_keep_a_hook_out_are_read_as_python_reads_them(
 
 def test_the_last_records_of_a_stuck_disk_do_not_hold_the_exit(tmp_path: Path, run: Run) -> None:
     """Here every write of the journal hangs for ever, as on a file server that is gone: that it ends is the proof."""
-    hang = "import threading, lineage.ledger.journal as j\nj.Journal._write = lambda self, draft: hung.wait()\n"
+    hang = (
+        "import threading, lineage.ledger.journal as j\nj.Journal._write = lambda self, draft: hung.wait()\n"
+    )
     train = script(tmp_path, "train.py", hang + "hung = threading.Event()\n" + LOG)
     done = run(sys.executable, train)
     assert done.returncode == 0

@@ -106,6 +106,26 @@ def test_objects_that_raise_at_everything_are_not_listed_as_recorded(tmp_path: P
     assert [r for r in ledger.of("effective") if r.payload.moment == "after_first_step"]
 
 
+@pytest.mark.parametrize("pack", [lambda o: [o, o], lambda o: (o,), lambda o: {"first": o}])
+def test_several_optimizers_in_a_list_are_left_out_and_the_rest_is_recorded(
+    tmp_path: Path, caplog: Any, pack: Any
+) -> None:
+    """One is followed; steps, losses and the parent checkpoint of a resume do not hang on it."""
+    loop = Loop()
+    with loud(loop, tmp_path, run_id="r", optimizer=pack(loop.objects["optimizer"])) as rec:
+        loop.run(rec, 3)
+        rec.checkpoint(loop.save(tmp_path / "ck"), step=3)
+    assert "where one optimizer is followed: give the one that counts" in caplog.text
+    with loud(loop, tmp_path, run_id="r", optimizer=pack(loop.objects["optimizer"])) as rec:
+        rec.resumed_from(tmp_path / "ck")
+        loop.run(rec, 5)
+    ledger = only(tmp_path)
+    assert [r.payload.last_step for r in ledger.of("segment_end")] == [3, 5]
+    assert [s.info.start for s in ledger.segments] == ["fresh", "resume"]
+    assert all("loss" in r.payload.recorded for r in ledger.of("coverage"))
+    assert not any("optimizer" in r.payload.recorded for r in ledger.of("coverage"))
+
+
 def test_a_checkpoint_path_that_is_not_there_is_named(tmp_path: Path, caplog: Any) -> None:
     """No temporary file's name, no complete checkpoint, and none counted."""
     loop = Loop()

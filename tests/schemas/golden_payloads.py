@@ -442,6 +442,20 @@ def second_half() -> list[tuple[int | None, s.Model]]:
                 effects={"loss_curve": "broken", "throughput": "holds"},
             ),
         ),
+        (
+            2007,
+            s.Finding(
+                code="LIN-P001",
+                check="optimizer-holds/1",
+                severity="warning",
+                subject="optimizer",
+                text="1 trainable and in no group of the optimizer: never updated",
+                names=["head.weight"],
+                count=1,
+                values={"groups": Scalar.of(2)},
+                remedy="give them to the optimizer, or set requires_grad to False",
+            ),
+        ),
     ]
 
 

@@ -10,7 +10,7 @@
 | checkpoint | a LoggedModel without weights; parents as inputs of the run |
 | seal | tag `lineage/anchor`: the newest root |
 | segment_end | the last point of the metric `lineage/regime` |
-| coverage, degraded, tracker note | tags in words |
+| coverage, finding, degraded, tracker note | tags in words |
 
 No key is the folder of another (`lineage/verdict`, `lineage/verdicts/001`): MLflow's folder store keeps each
 tag as a file of that path.
@@ -392,6 +392,7 @@ _SHOWS: dict[str, Callable[[MlflowTracker, Shown, Page], str | None]] = {
     "seal": MlflowTracker._seal,
     "segment_end": MlflowTracker._segment_end,
     "coverage": MlflowTracker._coverage,
+    "finding": lambda tracker, record, page: tracker._text(*text.finding(record)),
     "degraded": MlflowTracker._degraded,
     "tracker_note": MlflowTracker._tracker_note,
 }

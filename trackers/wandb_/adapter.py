@@ -37,6 +37,7 @@ _SHOWS: Mapping[str, Show] = {
     "first_bad": verdicts.first_bad,
     "incident": facts.incident,
     "degraded": facts.degraded,
+    "finding": facts.finding,
     "tracker_note": facts.tracker_note,
     "coverage": facts.coverage,
     "seal": facts.seal,

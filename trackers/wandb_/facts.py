@@ -158,6 +158,11 @@ def coverage(h: Handle, record: Shown, page: Page) -> str | None:
     return _text(h, record, "coverage", " | ".join(parts))
 
 
+def finding(h: Handle, record: Shown, page: Page) -> str | None:
+    """Show what a check found, under its code."""
+    return _text(h, record, *text.finding(record))
+
+
 def seal(h: Handle, record: Shown, page: Page) -> str | None:
     """Anchor the root of all chains; returns its place. An older root never replaces a newer one: None then."""
     s: schemas.Seal = payload(record)
