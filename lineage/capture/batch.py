@@ -3,74 +3,117 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import digest as d
+from . import batch_facts as facts_
+from . import batch_stats as stats
+from .batch_facts import BatchFacts, Part
+from .batch_samples import Content
+from .batch_sheet import Arriving, Sheet
+from .batch_view import Field, Known, flat, is_integer, is_tensor, view
 from .later import Later
 
-LENGTH = 32
-"""Hex digits of a fingerprint: 128 bits of sha256, short enough for every tracker."""
 
-
-@dataclass(frozen=True)
+@dataclass
 class Fingerprint:
-    """What is known of one micro-batch. `digest()` may be asked when `later` has arrived."""
+    """What is known of one micro-batch. `facts()` and `digest()` may be asked when it is `ready()`.
+
+    Once its facts were asked for it can be pickled.
+    """
 
     samples: int
     tokens: int
-    later: Later | None
-    """int64[tensors, 2] lanes on their way to the host; None where the batch holds no tensor"""
-    _parts: tuple[tuple[str, str | None], ...]
+    _arriving: Arriving | None = None
+    _plan: facts_.Plan | None = None
+    _facts: BatchFacts | None = None
 
     def ready(self) -> bool:
-        """Whether `digest()` may be asked."""
-        return self.later is None or self.later.ready()
+        """Whether all of it is on the host."""
+        return self._arriving is None or self._arriving.ready()
+
+    def facts(self) -> BatchFacts:
+        """Digests and statistics. Call it only when `ready()`."""
+        found = self._facts
+        if found is None:
+            assert self._plan is not None
+            assert self._arriving is not None
+            found = self._facts = facts_.read(self._plan, self._arriving)
+        return found
 
     def digest(self) -> str:
-        """The fingerprint: 128 bits as hex. Call it only when `ready()`."""
-        lanes = self.later.values() if self.later else []
-        sha = hashlib.sha256(b"lineage-batch-v1\n")
-        at = 0
-        for path, text in self._parts:
-            content = d.finish("", lanes[at : at + 2]) if text is None else text
-            at += 2 * (text is None)
-            sha.update(f"{path} {content}\n".encode())
-        return sha.hexdigest()[:LENGTH]
+        """The fingerprint in which the order of samples counts: 128 bits as hex. Call it only when `ready()`."""
+        return self.facts().digest
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"samples": self.samples, "tokens": self.tokens, "_facts": self.facts()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._arriving = self._plan = None
+        self.__dict__.update(state)
 
 
-def fingerprint(batch: Any) -> Fingerprint:
-    """Fingerprint a batch. Nothing waits for the device: see `Fingerprint.later`.
+def fingerprint(batch: Any, known: Known = Known(), *, ids: Any = None, domains: Any = None) -> Fingerprint:
+    """Fingerprint a batch. Nothing waits for the device, nothing is copied off it but the result.
 
     Integer tensors are taken as int64, so that a batch moved to another device or integer type stays the
-    same one; floats by their raw bits and dtype. `samples` is the length of the first dimension of the first
-    tensor, `tokens` the number of elements of the first integer tensor of two or more dimensions.
+    same one; floats by their raw bits and dtype. `samples` is the number of rows, `tokens` the number of token ids
+    where the batch shows some, padding included. `ids` and `domains` name each sample, or each sequence of a packed
+    batch; they stand for what the batch itself holds of them.
     """
-    parts: list[tuple[str, str | None]] = []
-    lanes = []
-    samples = tokens = 0
-    for path, leaf in leaves("", batch):
-        if not hasattr(leaf, "element_size"):
-            parts.append((path, repr(leaf)))
-            continue
-        integer = not leaf.is_floating_point() and not leaf.is_complex()
-        canonical = leaf.long() if integer else leaf
-        parts += [(f"{path} {d.header(canonical)}", None)]
-        lanes.append(d.lanes(canonical))
-        samples = samples or (int(leaf.shape[0]) if leaf.dim() else 1)
-        if integer and leaf.dim() >= 2:
-            tokens = tokens or int(leaf.numel())
-    return Fingerprint(samples, tokens, _later(lanes), tuple(parts))
+    found = view(batch, known)
+    for role, given in (("sample_ids", ids), ("domains", domains)):
+        if given is not None:
+            found.roles[role] = Field(
+                role, given if is_tensor(given) or isinstance(given, str) else list(given)
+            )
+    sheet, content = Sheet(), Content(found)
+    notes: list[str] = []
+    parts = [_part(f, content, sheet, notes) for f in found.fields]
+    count, cut = _try(lambda: content.put(sheet), "digests of samples", notes) or (0, None)
+    _try(lambda: stats.measure(found, known, sheet, cut), "statistics", notes)
+    named = {r: found.roles[r].value for r in ("sample_ids", "domains") if r in found.roles}
+    for role, value in named.items():
+        if is_tensor(value):
+            sheet.put(role, value)
+    plan = facts_.Plan(
+        samples=found.samples,
+        tokens=found.tokens,
+        parts=parts,
+        rows=count,
+        packed=cut is not None,
+        width=found.width,
+        known=known,
+        plain={r: v for r, v in named.items() if not is_tensor(v)},
+        texts=[] if count else [f.value for f in found.fields if isinstance(f.value, list)],
+        notes=notes,
+    )
+    return Fingerprint(found.samples, found.tokens, sheet.send(Later), plan)
 
 
-def _later(lanes: list[Any]) -> Later | None:
-    if not lanes:
+def _try(action: Callable[[], Any], what: str, notes: list[str]) -> Any:
+    """Let one part of a fingerprint fail without the others: an odd tensor, or a device without the operator."""
+    try:
+        return action()
+    except Exception as e:
+        notes.append(f"{what}: {type(e).__name__}: {e}"[:200])
         return None
-    import torch
 
-    return Later(torch.stack([t.to(lanes[0].device) for t in lanes]))
+
+def _part(f: Field, content: Content, sheet: Sheet, notes: list[str]) -> Part:
+    """Take one field for the digest; what is no tensor is its own text."""
+    value = flat(f.value)
+    if not is_tensor(value):
+        return Part(f.path, f.path, text=repr(value))
+    kind = "int64" if is_integer(value) else str(value.dtype).removeprefix("torch.")
+    head = f"{f.path} {kind}[{','.join(map(str, value.shape))}]"
+    try:
+        content.take(f, sheet)
+    except Exception as e:
+        notes.append(f"{f.path}: {type(e).__name__}: {e}"[:200])
+        return Part(f.path, head, text="not read")
+    return Part(f.path, head)
 
 
 def leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

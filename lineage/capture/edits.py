@@ -134,9 +134,9 @@ class Weights:
 
     def _take(self) -> tuple[Any, Later] | None:
         """The bits of some elements of the first parameter that is trained: one small copy, no wait."""
-        import torch
-
         for p in self._parameters:
+            import torch  # here: a process without a model may have none
+
             if not p.requires_grad:
                 continue
             part = p.detach()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -66,10 +67,24 @@ _COMPILER: Mapping[str, tuple[str, ...]] = {
 }
 
 
+IMPORT = 60.0
+"""Seconds for which an import of torch that is under way is waited for."""
+
+
 def loaded() -> Any | None:
-    """Return torch if this process has imported it, else None."""
-    torch = sys.modules.get("torch")
+    """Return torch if this process has imported it, else None. An import under way is waited for.
+
+    It is read on a thread of its own, and a script may import torch right after it attached.
+    """
+    until = time.monotonic() + IMPORT
+    while _under_way(torch := sys.modules.get("torch")) and time.monotonic() < until:
+        time.sleep(0.01)
     return torch if hasattr(torch, "__version__") else None
+
+
+def _under_way(module: Any) -> bool:
+    """Say whether another thread is importing a module at this moment."""
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def switches() -> dict[str, schemas.Scalar]:

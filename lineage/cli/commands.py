@@ -9,6 +9,7 @@ def register(app: typer.Typer) -> None:
     """Add every command."""
     from . import (
         catalogue,
+        check,
         compare,
         demo,
         diff,
@@ -41,6 +42,7 @@ def register(app: typer.Typer) -> None:
         verdict,
         verify,
         first_bad,
+        check,
         report,
         sync,
         schema,

@@ -70,7 +70,7 @@ class Subject:
     @cached_property
     def graph(self) -> graph.Graph:
         """The lineage graph of the ledger."""
-        return graph.build(self.ledger.records)
+        return graph.build(self.ledger.records, reached=self.ledger.reached)
 
 
 def root() -> Path:

@@ -71,6 +71,7 @@ def world(what: Sequence[Named], more: Iterable[Path] = (), *, follow: bool = Tr
         [s.ledger.records for s in subjects.values()],
         sidecars=[(x.sidecar, str(sidecars.path_of(x.path))) for x in lone],
         ancestors=told,
+        reached={uid: step for s in subjects.values() for uid, step in s.ledger.reached.items()},
         bad={uid: bad for s in subjects.values() for uid, bad in judging.first_bads(s).items()},
         damage=damage(subjects.values()),
     )

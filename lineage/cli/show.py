@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from .._rooms import schemas, trackers
-from ..ledger import reader
+from ..ledger import health, reader
 from . import first_bad, judging
 from .common import (
     Exit,
@@ -103,7 +103,7 @@ def _data(subject: Subject) -> dict[str, object]:
         "abandoned": subject.graph.abandoned(),
         "checkpoints": [n.checkpoint for n in subject.graph.nodes.values()],
         "drift": [r.payload for r in subject.ledger.of("drift")],
-        "findings": [r.payload for r in subject.ledger.of("finding")],
+        "findings": [r.payload for r in health.findings(subject.ledger)],
         "first_bad": judging.first_bads(subject),
         "incidents": first_bad.by_hand(subject.ledger),
         "verdicts": {t: judging.verdict(subject, t) for t in judging.tips(subject)},
@@ -177,7 +177,10 @@ def _drift(subject: Subject, record: schemas.Record) -> None:
         console.print(f"\nsegment {number}: nothing differs from the state at the save")
     else:
         word = "  [bold]confounded[/]" if drift.confounded else ""
-        console.print(f"\n[bold]segment {number}: changed at step {step_text(drift.from_step)}[/]{word}")
+        at = f"at step {step_text(drift.from_step)}"
+        if drift.lower_bound is not None:
+            at = f"at or after step {step_text(drift.from_step)} ({escape(drift.lower_bound)})"
+        console.print(f"\n[bold]segment {number}: changed {at}[/]{word}")
     for c in [*drift.changes, *drift.unclassified]:
         declared = "declared" if c.mitigation else "undeclared"
         console.print(
@@ -189,7 +192,8 @@ def _drift(subject: Subject, record: schemas.Record) -> None:
 
 def _findings(subject: Subject) -> None:
     """What checks found, those worth knowing last; the same of several ranks once."""
-    found = {(r.payload.code, *r.payload.names, r.segment): r for r in reversed(subject.ledger.of("finding"))}
+    every = [r for r in health.findings(subject.ledger) if r.segment in subject.graph.segments]
+    found = {(r.payload.code, *r.payload.names, r.segment): r for r in reversed(every)}
     if found:
         console.print("\nchecks found:")
     for r in sorted(found.values(), key=lambda r: schemas.severity_place(r.payload.severity)):

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import product
 from pathlib import Path
 
 from uuid6 import uuid7
@@ -150,20 +150,39 @@ def _write_checkpoint(journal: Journal, step: int) -> str:
 
 
 def _write_drifts(w: _Writing, journal: Journal, branch: Branch, records: Mapping[int, str]) -> None:
-    """One drift for all entries that take effect with the same update, and the regime that each opens."""
+    """One drift for each moment, in the order of the source, and the regime that each opens.
+
+    Entries of one step came together. Those of which only the earliest possible step is known share a moment where
+    they came on one day, or out of one pair of configs; else each is a moment of its own.
+    """
     at: dict[int, list[int]] = {}
     for i in branch.entries:
         at.setdefault(first_update(w.entries[i], branch), []).append(i)
     before = w.regimes.get(branch.parent) if branch.parent is not None else None
     for step, here in sorted(at.items()):
-        here_records = {w.entries[i].uid: records[i] for i in here}
-        drift = _drift(w, [w.entries[i] for i in here], here_records, step)
-        if not drift.changes and not drift.not_shown:
-            continue
-        journal.append(drift, step=step, caused_by=[records[i] for i in here])
-        before = _write_regime(journal, drift, before)
+        beside = [w.entries[i] for i in here]
+        for moment in _moments(w.entries, here):
+            causes = [records[i] for i in moment]
+            found = {w.entries[i].uid: records[i] for i in moment}
+            drift = _drift(w, [w.entries[i] for i in moment], beside, found, step)
+            if not drift.changes and not drift.not_shown:
+                continue
+            journal.append(drift, step=step, caused_by=causes)
+            before = _write_regime(journal, drift, before, causes)
     if before is not None:
         w.regimes[branch.number] = before
+
+
+def _moments(entries: Sequence[schemas.Reported], here: Sequence[int]) -> list[list[int]]:
+    """Entries of one earliest step, by the moment at which they came."""
+    out: dict[object, list[int]] = {}
+    for i in here:
+        entry = entries[i]
+        key: object = "at the step"
+        if placing.loose(entry):
+            key = entry.comparison or entry.date or i
+        out.setdefault(key, []).append(i)
+    return list(out.values())
 
 
 def first_update(entry: schemas.Reported, branch: Branch) -> int:
@@ -174,9 +193,16 @@ def first_update(entry: schemas.Reported, branch: Branch) -> int:
 
 
 def _drift(
-    w: _Writing, entries: Sequence[schemas.Reported], records: Mapping[str, str], step: int
+    w: _Writing,
+    entries: Sequence[schemas.Reported],
+    beside: Sequence[schemas.Reported],
+    records: Mapping[str, str],
+    step: int,
 ) -> schemas.Drift:
-    """The drift that entries of one moment amount to. What cannot be told is `not_shown`, with the reason."""
+    """The drift that entries of one moment amount to. What cannot be told is `not_shown`, with the reason.
+
+    `beside` are all entries of that step, those of other moments too.
+    """
     changes: list[schemas.Change] = []
     not_shown: dict[str, str] = {}
     for entry in entries:
@@ -189,8 +215,9 @@ def _drift(
     return schemas.Drift(
         moment="reported",
         from_step=step,
+        lower_bound=placing.known_instead(entries),
         changes=changes,
-        confounded=_confounded(entries, w.judgements),
+        confounded=_confounded(entries, beside, w.judgements),
         undeclared=[c.concept for c in changes if c.mitigation is None],
         unproven=[c.concept for c in changes if c.mitigation is not None],
         not_shown={k: v for k, v in not_shown.items() if k not in altered},
@@ -198,13 +225,16 @@ def _drift(
 
 
 def _confounded(
-    entries: Sequence[schemas.Reported], judgements: Mapping[str, schemas.ReportedJudgement]
+    entries: Sequence[schemas.Reported],
+    beside: Sequence[schemas.Reported],
+    judgements: Mapping[str, schemas.ReportedJudgement],
 ) -> bool:
     """Two or more changes at one restart: of one entry, or of entries whose restart or day is the same."""
     changed = [e for e in entries if judgements[e.uid].regime_change == "yes"]
     if any(len(judgements[e.uid].concepts) >= 2 for e in changed):
         return True
-    return any(reported.same_restart(a, b) for a, b in combinations(changed, 2))
+    others = [e for e in beside if judgements[e.uid].regime_change == "yes"]
+    return any(a is not b and reported.same_restart(a, b) for a, b in product(changed, others))
 
 
 def _change(
@@ -237,14 +267,14 @@ def _asked_and_held(entry: schemas.Reported) -> tuple[schemas.Scalar | None, sch
 
 def _where(entry: schemas.Reported) -> str:
     """What a reader must know of the step: entries without one stand at a lower bound."""
-    if entry.placed_by in ("step", "restart"):
+    if not placing.loose(entry):
         return ""
     when = f"dated {entry.date}" if entry.date else "no step or date given"
     return f" ({when}: at or after this step)"
 
 
 def _write_regime(
-    journal: Journal, drift: schemas.Drift, before: schemas.Regime | None
+    journal: Journal, drift: schemas.Drift, before: schemas.Regime | None, causes: Sequence[str]
 ) -> schemas.Regime | None:
     if not drift.changes:
         return before
@@ -257,9 +287,10 @@ def _write_regime(
         id=regime.regime_id(values),
         index=before.index + 1 if before else 1,
         from_step=drift.from_step,
+        lower_bound=drift.lower_bound,
         previous=before.id if before else None,
         values=values,
         because=[c.text for c in drift.changes],
     )
-    journal.append(opened, step=drift.from_step)
+    journal.append(opened, step=drift.from_step, caused_by=causes)
     return opened

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._rooms import schemas
+from .blend import blend
 from .command import expand
 from .interpolation import resolve, unresolved
+from .switches import without_effect
 from .values import normal
 
 Setting = tuple[str, str]
@@ -27,6 +29,8 @@ class Entry:
     """it states nothing: the framework works the value out"""
     open: bool = False
     """it refers to something that the config does not hold"""
+    keeps: bool = False
+    """it leaves things as they are"""
 
     @property
     def unit(self) -> str:
@@ -42,10 +46,18 @@ class Asked:
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: dict[Setting, list[Entry]] = field(default_factory=dict)
     unknown: dict[str, Entry] = field(default_factory=dict)
+    keys: dict[str, Entry] = field(default_factory=dict)
+    """plain key -> what stands there, whether it is known or not"""
+    idle: dict[str, str] = field(default_factory=dict)
+    """key -> why it sets nothing here: the switch that is off"""
 
     def entries(self, concept: str, setting: str = "") -> list[Entry]:
         """The keys that state a setting; those that leave it to the framework do not."""
-        return [e for e in self.settings.get((concept, setting), ()) if not e.derived]
+        return [e for e in self.settings.get((concept, setting), ()) if not e.derived and not e.keeps]
+
+    def left(self, concept: str, setting: str = "") -> list[Entry]:
+        """The keys that leave a setting to the framework ("auto") or as it was."""
+        return [e for e in self.settings.get((concept, setting), ()) if e.derived or e.keeps]
 
     def stated(self, concept: str, setting: str = "") -> Any:
         """The normal form of a setting: as stated, else the framework's default, else None."""
@@ -56,16 +68,24 @@ class Asked:
         return normal(held) if held is not None else None
 
     def default(self, concept: str, setting: str) -> schemas.Scalar | None:
-        """The default of a setting in the framework that the config belongs to, where it is known."""
+        """The default of a setting in the framework that the config belongs to, where it is known.
+
+        A setting that the config leaves to be worked out ("auto") is not at its default.
+        """
+        if self.left(concept, setting):
+            return None
         found = schemas.catalogue().default(concept, setting, self.frameworks, self.versions)
         if found is None:
             return None
-        value = schemas.Scalar.of(found[0])
+        value = schemas.Scalar.of(None if found[0] in found[1].none else found[0])
         # A default that says "worked out by the framework" states nothing.
         return None if normal(value) in [normal(schemas.Scalar.of(d)) for d in found[1].derived] else value
 
     def without(self, section: str, framework: str) -> bool:
-        """Tell whether a section of a framework is off by default, and this config has nothing in it."""
+        """Tell whether a config has nothing in a section: it says none there, or the section is off by default."""
+        held = self.keys.get(section)
+        if held is not None:
+            return held.normal is None and not held.derived and not held.open
         if framework not in self.frameworks or not schemas.catalogue().off_by_default(section, framework):
             return False
         mine = (
@@ -112,33 +132,53 @@ def _read(
             cache[key] = catalogue.meaning(key, frameworks)
     present = {m.concept.id for k in values if (m := cache[k]) is not None}
     for key, value in values.items():
-        if key in used:
-            continue
         meaning = cache[key]
         if catalogue.depends(key):  # what else the config has decides what the key means
             meaning = catalogue.meaning(key, frameworks, present)
         entry = _entry(key, value, meaning)
+        asked.keys.setdefault(schemas.plain_key(key), entry)
+        if key in used and (entry.meaning is None or key.startswith("env:")):
+            continue  # a variable: the keys that refer to it say it
         if entry.meaning is None:
             asked.unknown[key] = entry
         else:
             place = (entry.meaning.concept.id, entry.meaning.setting)
             asked.settings.setdefault(place, []).append(entry)
+    asked.idle = {
+        e.key: why
+        for entries in asked.settings.values()
+        for e in entries
+        if (why := without_effect(e, asked)) is not None
+    }
+    for place, entries in asked.settings.items():
+        if asked.idle:
+            asked.settings[place] = [e for e in entries if e.key not in asked.idle]
     return asked
 
 
-def form_of(value: schemas.Scalar, concept: schemas.Concept | None) -> Any:
+def form_of(value: schemas.Scalar, concept: schemas.Concept | None, row: schemas.Key | None = None) -> Any:
     """The normal form of a value; what means none in a concept, such as a dropout of 0, is None."""
     form = normal(value)
-    return None if concept is not None and isinstance(form, float) and form in concept.off else form
+    if row is not None and row.values:
+        form = normal(schemas.Scalar.of(dict(row.values).get(str(value.plain()).lower(), form)))
+    if concept is None:
+        return form
+    if concept.id == "data_mix":
+        return blend(form)
+    none = (*concept.off, *(normal(schemas.Scalar.of(v)) for v in (row.none if row else ())))
+    return None if isinstance(form, float) and form in none else form
 
 
 def _entry(key: str, value: schemas.Scalar, meaning: schemas.Meaning | None) -> Entry:
-    form = form_of(value, meaning.concept if meaning else None)
     row = meaning.key if meaning else None
+    form = form_of(value, meaning.concept if meaning else None, row)
     if row is not None and row.negates and isinstance(form, bool):
         form, value = not form, schemas.Scalar.of(not form)
     warmup = meaning is not None and (meaning.concept.id, meaning.setting) == ("warmup", "")
     if meaning is not None and warmup and isinstance(form, float) and 0 < form < 1:
         meaning = schemas.Meaning(meaning.concept, "fraction", row)  # below one step: a share of the run
-    derived = row is not None and any(form == normal(schemas.Scalar.of(d)) for d in row.derived)
-    return Entry(key, value, form, meaning, derived, unresolved(value))
+    derived, keeps = (
+        row is not None and any(form == normal(schemas.Scalar.of(v)) for v in values)
+        for values in ((row.derived, row.keeps) if row is not None else ((), ()))
+    )
+    return Entry(key, value, form, meaning, derived, unresolved(value), keeps)

@@ -130,8 +130,8 @@ def _decided(asked: Requested, before: Side, after: Side, found: set[str]) -> di
             if not same(stated, b.value):
                 out[concept] = change
         else:
-            why = f"{change.text}: the other side does not state it, and its default is not known"
-            settle.leave_open(asked, concept, why)
+            why = asked.why.get(concept, "the other side does not state it, and its default is not known")
+            settle.leave_open(asked, concept, f"{change.text}: {why}")
     for concept in [c for c in asked.not_shown if before.value(c) and after.value(c)]:
         del asked.not_shown[concept]  # live values show it
     return out

@@ -193,11 +193,13 @@ def _longer(a: Stretch | None, b: Stretch) -> Stretch:
 def build(
     records: Iterable[schemas.Record],
     *,
+    reached: Mapping[str, int] | None = None,
     ancestors: Mapping[str, Sequence[str]] | None = None,
     unheld: Iterable[str] = (),
 ) -> Graph:
     """Build the graph of one or several ledgers from their records, in any order.
 
+    `reached` tells the last step of the series by segment: a process that was killed left no word of its end.
     `ancestors` and `unheld` add what sidecars tell of ledgers that are not at hand.
     """
     graph = Graph(ancestors=ancestors or {}, unheld=frozenset(unheld))
@@ -220,6 +222,9 @@ def build(
         if uid in graph.nodes:
             n = graph.nodes[uid]
             graph.nodes[uid] = Node(n.checkpoint, n.segment, n.record, tuple(found))
+    for uid, step in (reached or {}).items():
+        if uid in graph.segments:
+            graph.last_step[uid] = max(graph.last_step.get(uid, 0), step)
     counts: dict[str, int] = {}
     for uid in graph.segments:
         run = graph.runs[uid]

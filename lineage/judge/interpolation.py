@@ -15,7 +15,7 @@ def resolve(values: Mapping[str, schemas.Scalar]) -> tuple[Mapping[str, schemas.
     """Put values in place of references to other keys of the same config.
 
     A variable of a launch script is a key `env:NAME`. What the config does not hold, and what refers to itself,
-    keeps its own text. Returns the values, and the variables (`env:` keys) that are said by the keys they stand in.
+    keeps its own text. Returns the values, and the keys that others refer to.
     """
     with_reference = [k for k, v in values.items() if isinstance(v.value, str) and "$" in v.value]
     if not with_reference:
@@ -24,7 +24,7 @@ def resolve(values: Mapping[str, schemas.Scalar]) -> tuple[Mapping[str, schemas.
     out = dict(values)
     for key in with_reference:
         out[key] = _resolved(values[key], values, used, (key,))
-    return out, frozenset(k for k in used if k.startswith("env:"))
+    return out, frozenset(used)
 
 
 def unresolved(value: schemas.Scalar | None) -> bool:

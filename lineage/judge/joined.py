@@ -40,6 +40,7 @@ def join(
     *,
     sidecars: Sequence[tuple[schemas.Sidecar, str]] = (),
     ancestors: Mapping[str, Sequence[str]] | None = None,
+    reached: Mapping[str, int] | None = None,
     bad: Mapping[str, schemas.FirstBad] | None = None,
     damage: Sequence[str] = (),
 ) -> World:
@@ -59,7 +60,7 @@ def join(
     told = dict(ancestors or {})
     for sidecar, _ in sidecars:
         told |= chain(sidecar.ancestors)
-    graph = build(ordered, ancestors=told, unheld=[s.segment.uid for s, _ in known])
+    graph = build(ordered, reached=reached, ancestors=told, unheld=[s.segment.uid for s, _ in known])
     return World(ordered, graph, bad or {}, damage)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .graph import Graph
 from .phase_cells import Cells, number
 from .phase_spans import Piece, Span
+from .phase_told import Value
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,21 @@ def _saved(what: str, span: Span, graph: Graph) -> str | None:
 
 
 def _computed(what: str, span: Span, cells: Cells) -> str | None:
-    """Steps times what a step holds, where both are known."""
+    """Steps times what a step holds, where each is one known value over the whole span."""
     first, last = span.pieces[0].first, span.pieces[-1].last
     batch, length = cells.value(span, "global_batch"), cells.value(span, "seq_len")
-    per = number(batch.text) if batch else None
+    per = _number(batch)
     if what == "tokens":
-        each = number(length.text) if length else None
+        each = _number(length)
         per = per * each if per is not None and each is not None else None
     if per is None or last is None or last < first:
         return None
     how = "steps x batch x length" if what == "tokens" else "steps x batch"
     return f"about {amount((last - first + 1) * per)} {what} ({how})"
+
+
+def _number(value: Value | None) -> float | None:
+    return number(value.one.text()) if value is not None and value.one is not None else None
 
 
 def amount(n: float) -> str:

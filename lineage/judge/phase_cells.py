@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from .._rooms import schemas
 from .drift import requested_only
 from .graph import Graph, latest
 from .phase_spans import Boundary, Piece, Span
+from .phase_told import NOT_STATED, How, Step, Value, explained, is_main, keyed, told
 from .values import same
 
-How = Literal["effective", "measured", "predicted", "requested", "reported", "before", "computed"]
-"""effective: a live object held it; measured: a series did; predicted: by the schedule at a save or a start;
-requested: a config asks for it; reported: a source says so; before: a later change says that it was so until
-then; computed: from other cells."""
-
 PARALLEL = ("dp_sharding", "tensor_parallel", "pipeline_parallel", "context_parallel")
-
-
-@dataclass(frozen=True)
-class Value:
-    """A cell and how it is known."""
-
-    text: str
-    how: How
-    at: int | None = None
-    """for before: the step of the change that says so"""
 
 
 class Cells:
@@ -54,25 +39,26 @@ class Cells:
         info = self.graph.segments.get(segment)
         return info is not None and info.place.node == schemas.IMPORTED
 
-    def placed(self, boundary: Boundary) -> str | None:
-        """Where a beginning is only a lower bound: the date that the source gives, or why not even that."""
-        entries = [
-            self.reported[e]
-            for r in boundary.drifts
-            for c in r.payload.changes
-            for e in c.evidence
-            if e in self.reported
-        ]
-        loose = [e for e in entries if e.placed_by in ("neighbours", "nothing")]
-        if not loose or len(loose) < len(entries):
+    def unplaced(self, span: Span) -> str | None:
+        """What is known instead of the steps of the changes within a span; None where all steps are known."""
+        if not span.known:
             return None
-        dates = dict.fromkeys(e.date for e in loose if e.date)
-        return f"dated {', '.join(dates)}" if dates else "neither step nor date is given"
+        loose = [r.payload.lower_bound for r in span.known[-1].drifts if r.payload.lower_bound is not None]
+        dates = [t.removeprefix("dated ") for t in dict.fromkeys(loose) if t.startswith("dated ")]
+        if not loose:
+            return None
+        return f"dated {', '.join(dates)}" if dates else "of no known date"
 
-    def regime(self, span: Span) -> int | None:
-        """The number of the regime that held."""
+    def regimes(self, span: Span) -> tuple[int, int] | None:
+        """The numbers of the regimes that held, from the first to the last: several where changes have no step."""
         found = [b.regime.index for b in span.known if b.regime is not None]
-        return found[-1] if found else None
+        if not found:
+            return None
+        opened = span.known[-1].regimes
+        exact = [g.index for g in opened if g.lower_bound is None]
+        if not opened or len(exact) == len(opened):
+            return found[-1], found[-1]
+        return (exact[-1] if exact else opened[0].index - 1), found[-1]
 
     def because(self, boundary: Boundary) -> tuple[str, ...]:
         """The changes that began a span."""
@@ -88,41 +74,80 @@ class Cells:
 
     # -- one concept
 
-    def value(self, span: Span, concept: str) -> Value | None:
-        """The value of a concept over a span: as held, else as asked for, else as a source reports it."""
+    def value(
+        self, span: Span, concept: str, words: Callable[[schemas.Scalar], str] | None = None
+    ) -> Value | None:
+        """The value of a concept over a span: as held, else as asked for, else as a source reports it.
+
+        `words` says a value; without it as `said` does.
+        """
+        words = words or said
+        if self.imported(span.pieces[0].segment):
+            return self._told(span, concept, words)
         return (
-            self._held(span, concept)
-            or self._moved(span, concept)
-            or self._later(span, concept)
-            or self._asked(span, concept)
+            self._held(span, concept, words)
+            or self._moved(span, concept, words)
+            or self._later(span, concept, words)
+            or self._asked(span, concept, words)
         )
 
-    def _held(self, span: Span, concept: str) -> Value | None:
+    def _told(self, span: Span, concept: str, words: Callable[[schemas.Scalar], str]) -> Value | None:
+        """What a source reports, and what configs say besides it."""
+        known = self._boundaries(span, concept)
+        own = known[-1] if known else []
+        carried = [s for steps in known[:-1] for s in steps]
+        found = told(carried, own, self._next(span, concept), words)
+        asked = self._asked(span, concept, words, aside=_keys([*carried, *own]))
+        if found is None or asked is None:
+            return found or asked
+        if not any(s.change.keys for s in [*carried, *own]):
+            return found
+        return Value(f"{found.text}; {asked.text}", found.how, found.at)
+
+    def _boundaries(self, span: Span, concept: str) -> list[list[Step]]:
+        """The changes of a concept at each boundary up to a span, oldest first; the last is the span's own."""
+        return [
+            [Step(c, r) for r in b.drifts for c in r.payload.changes if c.concept == concept]
+            for b in span.known
+        ]
+
+    def _next(self, span: Span, concept: str) -> Step | None:
+        """The next change of a concept on the path after a span."""
+        known = {r.id for b in span.known for r in b.drifts}
+        for stretch in span.path:
+            for r in sorted(self.drifts.get(stretch.segment, ()), key=lambda r: r.payload.from_step):
+                if stretch.upto is not None and r.payload.from_step > stretch.upto:
+                    break
+                change = next((c for c in r.payload.changes if c.concept == concept), None)
+                if change is not None and r.id not in known:
+                    return Step(change, r)
+        return None
+
+    def _held(self, span: Span, concept: str, words: Callable[[schemas.Scalar], str]) -> Value | None:
         """The regime's value, else the newest live value of the segment."""
         piece = span.pieces[0]
-        if self.imported(piece.segment):
-            return None
         regimes = [b.regime for b in span.known if b.regime is not None]
         if regimes and concept in regimes[-1].values:
-            return Value(said(regimes[-1].values[concept]), "effective")
+            return _plain(regimes[-1].values[concept], "effective", words)
         for change, record in self._changes(span, concept):
             if record.segment == piece.segment and change.effective_after is not None:
-                return Value(said(change.effective_after), "effective")
+                return _plain(change.effective_after, "effective", words)
         for p in span.pieces:
             mine = self.by_segment.get(p.segment, [])
             effective = latest(mine, "effective", p.segment)
             if effective is not None and concept in effective.payload.values:
-                return Value(said(effective.payload.values[concept].value), "effective")
+                return _plain(effective.payload.values[concept].value, "effective", words)
         return None
 
-    def _moved(self, span: Span, concept: str) -> Value | None:
+    def _moved(self, span: Span, concept: str, words: Callable[[schemas.Scalar], str]) -> Value | None:
         """What the newest change of the concept on the path made of it."""
-        for change, record in self._changes(span, concept):
-            how: How = "reported" if record.payload.moment == "reported" else "requested"
-            if change.effective_after is not None and how != "reported":
-                return Value(said(change.effective_after), "effective")
-            if change.requested_after is not None and change.requested_after.type != "null":
-                return Value(_among(change, record, said(change.requested_after)), how)
+        for change, _ in self._changes(span, concept):
+            if change.effective_after is not None:
+                return _plain(change.effective_after, "effective", words)
+            after = change.requested_after
+            if after is not None and after.type != "null":
+                one = after if is_main(change.keys, concept) else None
+                return Value(keyed(change.keys, words(after)), "requested", one=one)
             return None
         return None
 
@@ -137,40 +162,42 @@ class Cells:
         ]
         return found[::-1]
 
-    def _later(self, span: Span, concept: str) -> Value | None:
+    def _later(self, span: Span, concept: str, words: Callable[[schemas.Scalar], str]) -> Value | None:
         """What the next change says that it was before, where no earlier one is known."""
         if self._changes(span, concept):
             return None
-        for stretch in span.path:
-            for r in sorted(self.drifts.get(stretch.segment, ()), key=lambda r: r.payload.from_step):
-                if stretch.upto is not None and r.payload.from_step > stretch.upto:
-                    break
-                change = next((c for c in r.payload.changes if c.concept == concept), None)
-                if change is None:
-                    continue
-                before = change.effective_before or change.requested_before
-                if before is None or before.type == "null":
-                    return None
-                return Value(_among(change, r, said(before)), "before", r.payload.from_step)
-        return None
+        later = self._next(span, concept)
+        if later is None or later.before is None:
+            return None
+        return told([], [], later, words)
 
-    def _asked(self, span: Span, concept: str) -> Value | None:
-        """What the newest config up to the span asks for."""
+    def _asked(
+        self,
+        span: Span,
+        concept: str,
+        words: Callable[[schemas.Scalar], str],
+        aside: frozenset[str] = frozenset(),
+    ) -> Value | None:
+        """What the newest config up to the span asks for, under its keys; of an imported run, each config of the
+        segment in order where they differ. Keys in `aside` are left out."""
         segments = [s.segment for s in span.path]
         here = segments[: segments.index(span.pieces[-1].segment) + 1]
         for segment in reversed(here):
-            config = latest(self.by_segment.get(segment, []), "config", segment)
-            if config is None:
+            newest = latest(self.by_segment.get(segment, []), "config", segment)
+            if newest is None:
                 continue
-            keys = {
-                k: v
-                for k, v in config.payload.values.items()
-                if (known := schemas.catalogue().of_key(k)) is not None and known.id == concept
-            }
-            if len(keys) == 1:
-                return Value(said(next(iter(keys.values()))), "requested")
-            if keys:
-                return Value(", ".join(f"{k}={said(v)}" for k, v in list(keys.items())[:4]), "requested")
+            configs = [newest]
+            if self.imported(segment):
+                configs = [r for r in self.by_segment[segment] if r.kind == "config"]
+            found = [_of_concept(r.payload, concept, aside) for r in configs]
+            if not any(found):
+                continue
+            texts = [_pairs(keys, words) for keys in found]
+            texts = [t for t, before in zip(texts, [None, *texts], strict=False) if t != before]
+            one = None
+            if len(texts) == 1 and len(found[-1]) == 1 and is_main(list(found[-1]), concept):
+                one = next(iter(found[-1].values()))
+            return Value(", then ".join(texts), "requested", one=one)
         return None
 
     # -- cells of their own kind
@@ -208,16 +235,16 @@ class Cells:
 
     def batch(self, span: Span) -> Value | None:
         """The global batch, and what it is made of where that is known."""
-        whole = self.value(span, "global_batch")
+        whole = self.value(span, "global_batch", _thousands)
         parts = [self.value(span, c) for c in ("micro_batch", "grad_accum", "world_size")]
         held = [p for p in parts if p is not None]
+        whole_of = _product([p.one for p in held]) if len(held) == len(parts) else None
         if whole is None:
-            if len(held) == len(parts) and all(p.how == held[0].how for p in held):
-                product = _product([p.text for p in held])
-                return Value(f"{product:,}", "computed") if product else None
+            if whole_of is not None and all(p.how == held[0].how for p in held):
+                return Value(f"{whole_of:,}", "computed", one=schemas.Scalar.of(whole_of))
             return None
-        inside = f" ({' x '.join(p.text for p in held)})" if len(held) == len(parts) else ""
-        return Value(_thousands(whole.text) + inside, whole.how, whole.at)
+        inside = f" ({' x '.join(p.text for p in held)})" if whole_of is not None else ""
+        return replace(whole, text=whole.text + inside)
 
     def hardware(self, span: Span) -> Value | None:
         """Ranks, nodes and devices, and how the work is divided between them."""
@@ -255,14 +282,28 @@ class Cells:
         return f"{ranks}{seen}, {nodes} node{'s' if nodes != 1 else ''}, {kind}"
 
 
-def _among(change: schemas.Change, record: schemas.Record, text: str) -> str:
-    """A value that a source gives for several concepts at once is not the value of one of them."""
-    others = [
-        c
-        for c in record.payload.changes
-        if c is not change and c.evidence and c.evidence == change.evidence and c.concept != change.concept
-    ]
-    return f"told with others: {text}" if others and record.payload.moment == "reported" else text
+def _plain(value: schemas.Scalar, how: How, words: Callable[[schemas.Scalar], str]) -> Value:
+    return Value(words(value), how, one=value)
+
+
+def _keys(steps: Sequence[Step]) -> frozenset[str]:
+    return frozenset(k for s in steps for k in s.change.keys)
+
+
+def _of_concept(config: schemas.Config, concept: str, aside: frozenset[str]) -> dict[str, schemas.Scalar]:
+    """The keys of a config that carry a concept."""
+    catalogue = schemas.catalogue()
+    return {
+        k: v
+        for k, v in config.values.items()
+        if k not in aside and (known := catalogue.of_key(k)) is not None and known.id == concept
+    }
+
+
+def _pairs(keys: Mapping[str, schemas.Scalar], words: Callable[[schemas.Scalar], str]) -> str:
+    shown = [keyed([k], explained(k, v, words)) for k, v in list(keys.items())[:4]]
+    more = f", and {len(keys) - 4} more keys" if len(keys) > 4 else ""
+    return ", ".join(shown) + more or NOT_STATED
 
 
 def said(value: schemas.Scalar) -> str:
@@ -286,13 +327,13 @@ def number(text: str) -> float | None:
         return None
 
 
-def _thousands(text: str) -> str:
-    n = number(text)
-    return f"{int(n):,}" if n is not None and n == int(n) else text
+def _thousands(value: schemas.Scalar) -> str:
+    n = number(value.text())
+    return f"{int(n):,}" if n is not None and math.isfinite(n) and n == int(n) else said(value)
 
 
-def _product(texts: Sequence[str]) -> int | None:
-    numbers = [number(t) for t in texts]
+def _product(values: Sequence[schemas.Scalar | None]) -> int | None:
+    numbers = [number(v.text()) if v is not None else None for v in values]
     if any(n is None or n != int(n) for n in numbers):
         return None
     return math.prod(int(n) for n in numbers if n is not None)

@@ -21,6 +21,10 @@ class Mitigated:
     first: int | None
     last: int | None
     """None while it lasts"""
+    since: str | None
+    """where `first` is only the earliest step, what is known instead"""
+    until: str | None
+    """where it ended at a step that is not known, what is known of that change instead"""
     in_effect: Literal["yes", "no", "not_shown"]
     who: str | None
 
@@ -68,37 +72,41 @@ class Mitigations:
                 ]
                 continue
             newest = found[-1].payload if found else None
-            begin = at, _from(record, newest, changes)
+            own = next((c for c in changes if c.mitigation == record.payload.uid), None)
+            begin = at, _from(record, newest, own)
             if upto is not None and begin[1] > upto:
                 continue
+            place = (*begin, own.number if own else -1)
             again = [
                 c
                 for c in changes
-                if c[2] == record.payload.concept and c[3] != record.payload.uid and c[:2] > begin
+                if c.concept == record.payload.concept
+                and c.mitigation != record.payload.uid
+                and (c.at, c.step, c.number) > place
             ]
-            until = min(again)[:2] if again else None
-            end = (last, None) if until is None else (until[0], until[1] - 1)
+            end, until = _end(min(again, key=lambda c: c.number) if again else None, last)
             if _covers(span, order, begin, end):
                 told = newest or schemas.MitigationEffect(
                     mitigation=record.payload.uid, in_effect="not_shown", text=""
                 )
                 told = told.model_copy(update={"from_step": begin[1] or None, "to_step": end[1]})
-                out.append(_mitigated(record.payload, told))
+                out.append(_mitigated(record.payload, told, own.loose if own else None, until))
         return tuple(reversed(out))
 
     def _changes(
         self, span: Span, order: Mapping[str, int], bounds: Mapping[str, int | None]
-    ) -> list[tuple[int, int, str, str | None]]:
-        """(place of its segment on the path, step, concept, the mitigation that it answers to) of each change."""
-        out = []
+    ) -> list[_Change]:
+        """The changes on a path, in its order."""
+        out: list[_Change] = []
         for s in span.path:
             upto = bounds[s.segment]
-            for r in self._drifts.get(s.segment, ()):
-                if upto is None or r.payload.from_step <= upto:
-                    out += [
-                        (order[s.segment], r.payload.from_step, c.concept, c.mitigation)
-                        for c in r.payload.changes
-                    ]
+            found = [
+                r for r in self._drifts.get(s.segment, ()) if upto is None or r.payload.from_step <= upto
+            ]
+            for r in sorted(found, key=lambda r: r.payload.from_step):
+                for c in r.payload.changes:
+                    step, loose = r.payload.from_step, r.payload.lower_bound
+                    out.append(_Change(order[s.segment], step, len(out), c.concept, c.mitigation, loose))
         return out
 
     def _on(self, mitigation: str, order: Mapping[str, int]) -> list[schemas.Record]:
@@ -111,6 +119,22 @@ class Mitigations:
         return sorted(
             (r for r in found if r.segment in order and r.id not in gone), key=lambda r: order[r.segment]
         )
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One change on a path."""
+
+    at: int
+    """place of its segment on the path"""
+    step: int
+    number: int
+    """in the order of the path"""
+    concept: str
+    mitigation: str | None
+    """the mitigation that it answers to"""
+    loose: str | None
+    """what is known instead of its step"""
 
 
 Place = tuple[int, int | None]
@@ -132,7 +156,12 @@ def _shown(
     return list(out.values())
 
 
-def _mitigated(m: schemas.Mitigation, effect: schemas.MitigationEffect) -> Mitigated:
+def _mitigated(
+    m: schemas.Mitigation,
+    effect: schemas.MitigationEffect,
+    since: str | None = None,
+    until: str | None = None,
+) -> Mitigated:
     concept = schemas.catalogue().concept(m.concept)
     value = effect.effective if effect.effective is not None else m.after
     return Mitigated(
@@ -141,21 +170,27 @@ def _mitigated(m: schemas.Mitigation, effect: schemas.MitigationEffect) -> Mitig
         value=said(value) if value is not None else "",
         first=effect.from_step,
         last=effect.to_step,
+        since=since,
+        until=until,
         in_effect=effect.in_effect,
         who=m.who,
     )
 
 
-def _from(
-    record: schemas.Record,
-    effect: schemas.MitigationEffect | None,
-    changes: Sequence[tuple[int, int, str, str | None]],
-) -> int:
+def _from(record: schemas.Record, effect: schemas.MitigationEffect | None, own: _Change | None) -> int:
     """From which step one that is not shown would count: the change that answers to it, else where it was declared."""
     if effect is not None and effect.from_step is not None:
         return effect.from_step
-    own = [step for _, step, _, uid in changes if uid == record.payload.uid]
-    return own[0] if own else (record.step or 0)
+    return own.step if own is not None else (record.step or 0)
+
+
+def _end(again: _Change | None, last: int) -> tuple[Place, str | None]:
+    """Where one ends that is changed again; with what is known of that change where its step is not."""
+    if again is None:
+        return (last, None), None
+    if again.loose is not None:
+        return (again.at, again.step), again.loose
+    return (again.at, again.step - 1), None
 
 
 def _covers(span: Span, order: Mapping[str, int], begin: Place, end: Place) -> bool:

@@ -32,8 +32,14 @@ class Boundary:
     """A step from which on the conditions are others."""
 
     step: int
-    regime: schemas.Regime | None = None
+    regimes: tuple[schemas.Regime, ...] = ()
+    """those that open there, oldest first; several where steps are not known"""
     drifts: tuple[schemas.Record, ...] = ()
+
+    @property
+    def regime(self) -> schemas.Regime | None:
+        """The regime that holds from there on."""
+        return self.regimes[-1] if self.regimes else None
 
 
 @dataclass(frozen=True)
@@ -105,21 +111,21 @@ def _interval(
 
 def _boundaries(records: Sequence[schemas.Record], segments: set[str]) -> dict[str, list[Boundary]]:
     """segment -> the steps at which a regime opens or a change that alters results is found, in order of step."""
-    regimes: dict[tuple[str, int], schemas.Regime] = {}
+    regimes: dict[tuple[str, int], list[schemas.Regime]] = {}
     drifts: dict[tuple[str, int], list[schemas.Record]] = {}
     for r in sorted(records, key=lambda r: (r.at, r.seq)):
         if r.segment not in segments:
             continue
         if r.kind == "regime":
-            regimes[r.segment, r.payload.from_step] = r.payload
+            regimes.setdefault((r.segment, r.payload.from_step), []).append(r.payload)
         elif r.kind == "drift" and r.rank == 0:
             drifts.setdefault((r.segment, r.payload.from_step), []).append(r)
     out: dict[str, list[Boundary]] = {}
     for segment, step in sorted({*regimes, *drifts}, key=lambda k: k[1]):
         moved = drifts.get((segment, step), [])
-        opened = regimes.get((segment, step))
-        if opened is not None or any(alters(c) for r in moved for c in r.payload.changes):
-            out.setdefault(segment, []).append(Boundary(step, opened, tuple(moved)))
+        opened = regimes.get((segment, step), [])
+        if opened or any(alters(c) for r in moved for c in r.payload.changes):
+            out.setdefault(segment, []).append(Boundary(step, tuple(opened), tuple(moved)))
     return out
 
 
@@ -143,4 +149,4 @@ def _cuts(found: Sequence[Boundary], first: int, regime: str | None) -> list[tup
 
 
 def _joined(a: Boundary, b: Boundary) -> Boundary:
-    return Boundary(b.step, b.regime or a.regime, (*a.drifts, *b.drifts))
+    return Boundary(b.step, (*a.regimes, *b.regimes), (*a.drifts, *b.drifts))

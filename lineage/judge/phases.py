@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from .._rooms import schemas
 from .graph import Graph, Stretch
 from .phase_amounts import Amounts, amounts
-from .phase_cells import Cells, Value
+from .phase_cells import Cells
 from .phase_mitigations import Mitigated, Mitigations
 from .phase_spans import Boundary, Piece, Span, spans
+from .phase_told import Value
 
 NOT_SHOWN = "not shown"
 
@@ -42,9 +43,12 @@ class Phase:
     first: int
     last: int | None
     """None: how far it went is not shown"""
-    placed: str | None
-    """where its beginning is only known to be at or after `first`, the date or the reason"""
+    unplaced: str | None
+    """where changes came within it at steps that are not stated, what is known instead; None where there are none"""
     regime: int | None
+    """the number of the regime at its end"""
+    first_regime: int | None
+    """... and at its beginning: another one where changes within it have no step"""
     because: tuple[str, ...]
     """the changes that began it, one line each"""
     samples: str | None
@@ -72,12 +76,9 @@ class Phase:
     @property
     def steps(self) -> str:
         """The interval in steps."""
-        later = " or later" if self.placed else ""
         if self.last is None:
-            return f"{self.first:,}{later or ' on'}"
-        if self.first == self.last:
-            return f"{self.first:,}{later}"
-        return f"{self.first:,}{later + ',' if later else ''} to {self.last:,}"
+            return f"{self.first:,} on"
+        return f"{self.first:,}" if self.first == self.last else f"{self.first:,} to {self.last:,}"
 
 
 def phases(
@@ -164,14 +165,16 @@ def _phase(
     start, checkpoint = _start(graph, span, number)
     samples, tokens = amounts(span, cells, graph, measured.amounts)
     boundary = span.boundary or Boundary(first.first)
+    regimes = cells.regimes(span)
     return Phase(
         number=number,
         pieces=span.pieces,
         abandoned=left,
         first=interval[0],
         last=interval[1],
-        placed=cells.placed(boundary),
-        regime=cells.regime(span),
+        unplaced=cells.unplaced(span),
+        regime=regimes[1] if regimes else None,
+        first_regime=regimes[0] if regimes else None,
         because=cells.because(boundary),
         samples=samples,
         tokens=tokens,

@@ -41,6 +41,19 @@ def place(entries: Sequence[schemas.Reported]) -> list[schemas.Reported]:
     return _contradicted(out)
 
 
+def loose(entry: schemas.Reported) -> bool:
+    """Tell whether an entry stands at a lower bound: its own step is not known."""
+    return entry.placed_by in ("neighbours", "nothing")
+
+
+def known_instead(entries: Sequence[schemas.Reported]) -> str | None:
+    """What is known instead of the step of entries that came together; None where their step is known."""
+    if not all(loose(e) for e in entries):
+        return None
+    dates = dict.fromkeys(e.date for e in entries if e.date)
+    return f"dated {', '.join(dates)}" if dates else "neither step nor date is given"
+
+
 def _place(entry: schemas.Reported, head: int | None) -> tuple[int | None, str]:
     if entry.step is not None:
         return entry.step, "step"

@@ -34,6 +34,8 @@ class Requested:
     """changes that have no part in the update: names, saving, logging, time limits, hosts"""
     not_shown: dict[str, str] = field(default_factory=dict)
     """concept -> why the configs cannot tell"""
+    why: dict[str, str] = field(default_factory=dict)
+    """concept -> why what one side states cannot be compared, where that is not that the other side is silent"""
     sides: tuple[Asked | None, Asked | None] = (None, None)
 
 
@@ -46,6 +48,7 @@ class _Difference:
     after: schemas.Scalar | None
     text: str
     one_sided: bool = False
+    why: str = ""
     unresolved: bool = False
     moved: bool = False
     order: bool = False
@@ -66,6 +69,7 @@ def compare(
         difference = _setting(place, a, b, lists)
         if difference is not None:
             _file(found, place, difference)
+    found.aside += _idle(a, b)
     found.unclassified = _unknown(a, b)
     return found
 
@@ -205,10 +209,17 @@ def _one_side(place: Setting, a: Asked, b: Asked, one: list[Entry], two: list[En
     if default is None and _left_out(stated[0], silent):
         default = schemas.Scalar.of(None)
     concept = schemas.catalogue().concept(place[0])
-    if default is None and all(isinstance(e.normal, bool) and e.key.startswith("--") for e in stated):
+    left = silent.left(*place)
+    if any(e.keeps for e in left):
+        return None
+    if (
+        default is None
+        and all(isinstance(e.normal, bool) and e.key.startswith("--") for e in stated)
+        and not left
+    ):
         default = schemas.Scalar.of(False)  # a flag that is not on the command line is off
     keys = tuple(e.key for e in stated)
-    if default is None and all(e.normal is None for e in stated):
+    if default is None and all(e.normal is None for e in stated) and not left:
         return None  # none and absent are one, as long as no default says otherwise
     if default is not None:
         form = form_of(default, concept)
@@ -219,13 +230,15 @@ def _one_side(place: Setting, a: Asked, b: Asked, one: list[Entry], two: list[En
         text = f"{differing[0].key} requested {arrow(*pair)}"
         text += f" ({word(default)} is the default where it is not stated)" if form is not None else ""
         return _Difference(keys, *pair, text, unresolved=any(e.open for e in differing))
-    pairs: list[tuple[Entry | None, Entry | None]] = [(e, None) if one else (None, e) for e in stated]
+    other = left[0] if left else None
+    pairs: list[tuple[Entry | None, Entry | None]] = [(e, other) if one else (other, e) for e in stated]
     return _Difference(
         keys,
         stated[0].value if one else None,
         None if one else stated[0].value,
         "; ".join([_words(x, y, concept) for x, y in pairs[:MOST]] + _more(len(pairs))),
         one_sided=True,
+        why=f"what {left[0].value.text()!r} comes to is worked out when it runs" if left else "",
         unresolved=any(e.open for e in stated),
     )
 
@@ -236,11 +249,19 @@ def _left_out(entry: Entry, silent: Asked) -> bool:
     meaning = entry.meaning
     if meaning is None:
         return False
+    if _stated_as_none(entry, silent):
+        return True
     section = meaning.setting.partition(".")[0]
     if meaning.key is None:
         return meaning.concept.id == "software" and section in meaning.concept.under
     names = meaning.key.name.split(".")
     return any(silent.without(".".join(names[:i]), meaning.key.framework) for i in range(1, len(names)))
+
+
+def _stated_as_none(entry: Entry, silent: Asked) -> bool:
+    """Whether the silent side says none for a section that the key stands in: `rope_scaling: null`."""
+    parts = schemas.plain_key(entry.key).split(".")
+    return any(silent.without(".".join(parts[:i]), "") for i in range(1, len(parts)))
 
 
 def _file(found: Requested, place: Setting, d: _Difference) -> None:
@@ -269,6 +290,8 @@ def _file(found: Requested, place: Setting, d: _Difference) -> None:
             f"{d.text}: other folders, the same file names; that they hold the same is not shown",
         )
     elif d.one_sided:
+        if d.why:
+            found.why[concept.id] = d.why
         _join(found.one_sided, change)
     else:
         _join(found.changes, change)
@@ -287,6 +310,27 @@ def _join(into: dict[str, schemas.Change], change: schemas.Change) -> None:
     parts = old.text.count("; ")
     text = f"{old.text}; {change.text}" if parts < MOST else f"{old.text.removesuffix(' ...')} ..."
     into[change.concept] = old.model_copy(update={"keys": [*old.keys, *change.keys], "text": text})
+
+
+def _idle(a: Asked, b: Asked) -> list[schemas.Change]:
+    """Keys that set nothing on either side, where they differ: their switch is off."""
+    out = []
+    for key in sorted(set(a.idle) & set(b.idle)):
+        x, y = (side.keys[schemas.plain_key(key)] for side in (a, b))
+        if x.meaning is None or close(x.normal, y.normal):
+            continue
+        out.append(
+            schemas.Change(
+                concept=x.meaning.concept.id,
+                cls="O",
+                title=x.meaning.concept.title,
+                keys=[key],
+                requested_before=x.value,
+                requested_after=y.value,
+                text=f"{key} requested {arrow(x.value, y.value)}; it sets nothing: {a.idle[key]}",
+            )
+        )
+    return out
 
 
 def _unknown(a: Asked, b: Asked) -> list[schemas.Change]:

@@ -72,6 +72,8 @@ class Turn:
     step: int
     regime: int
     because: tuple[str, ...]
+    lower_bound: str | None = None
+    """where `step` is only the earliest, what is known instead"""
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ class _Builder:
         found = sorted(self.nodes.get(uid, ()), key=lambda n: n.checkpoint.step)
         items: list[Item | Fold | Turn | Tail] = [self._item(n, cut, on_line, depth) for n in found]
         items += [
-            Turn(g.from_step, g.index, tuple(dict.fromkeys(g.because)))
+            Turn(g.from_step, g.index, tuple(dict.fromkeys(g.because)), g.lower_bound)
             for g in self.regimes.get(uid, ())
             if g.because
         ]

@@ -43,7 +43,7 @@ def normal(scalar: schemas.Scalar | None) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(_plain(v) for v in value)
+        return tuple(_plain(v) for v in value) or None  # an empty list asks for nothing, as none does
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, bool):
@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
 def _text(value: str) -> Any:
     text = value.strip()
     lowered = text.lower()
-    if lowered in ("none", "null", "", "\\"):
+    if lowered in ("none", "null", "", "\\", "{}", "[]", "()"):
         return None
     if lowered in ("true", "false"):
         return lowered == "true"

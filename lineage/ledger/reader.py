@@ -68,13 +68,23 @@ class Ledger:
             by_uid.setdefault(r.segment, []).append(r)
         ordered = sorted(by_uid.items(), key=lambda item: min(r.at for r in item[1]))
         return [
-            SegmentView(n, uid, min(found, key=lambda r: r.rank), tuple(sorted({r.rank for r in found})))
+            SegmentView(n, uid, _standing(found), tuple(sorted({r.rank for r in found})))
             for n, (uid, found) in enumerate(ordered, 1)
         ]
+
+    @cached_property
+    def reached(self) -> dict[str, int]:
+        """Segment -> the last step of which a value is recorded, see `series.reached`."""
+        return series_.reached(self.path)
 
     def series(self, table: str, columns: Iterable[str] | None = None) -> Any:
         """A series table over all writers, as a `pyarrow.Table`."""
         return series_.read(self.path, table, columns)
+
+
+def _standing(found: list[schemas.Record]) -> schemas.Record:
+    """Of the records of a segment, oldest first, the lowest rank's newest: it supersedes the earlier ones."""
+    return min(reversed(found), key=lambda r: r.rank)
 
 
 def open_ledger(path: str | Path) -> Ledger:

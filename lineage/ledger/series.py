@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from . import columns as columns_
@@ -266,6 +267,34 @@ def files(ledger: Path, table: str) -> list[Path]:
     found = {p.with_suffix(""): p for p in layout.series_folder(ledger).glob(f"*/*.{table}.arrows")}
     found |= {p.with_suffix(""): p for p in layout.series_folder(ledger).glob(f"*/*.{table}.parquet")}
     return sorted(found.values())
+
+
+def reached(ledger: Path) -> dict[str, int]:
+    """Segment -> the last step of which any value is recorded. Journals of a killed process do not tell it.
+
+    Sealed files answer from their statistics; of hot ones only the steps are read.
+    """
+    found: dict[str, int] = {}
+    for path in files(ledger, "probes"):
+        try:
+            last = _last_step(path)
+        except (ValueError, OSError):
+            continue
+        if last is not None:
+            segment = path.parent.name
+            found[segment] = max(found.get(segment, last), last)
+    return found
+
+
+def _last_step(path: Path) -> int | None:
+    if path.suffix == ".parquet":
+        meta = pq.read_metadata(path)
+        at = meta.schema.names.index("step")
+        held = [meta.row_group(i).column(at).statistics for i in range(meta.num_row_groups)]
+        if held and all(s is not None and s.has_min_max for s in held):
+            return int(max(s.max for s in held))
+    last: int | None = pc.max(read_one(path).column("step")).as_py()
+    return last
 
 
 def read(ledger: Path, table: str, columns: Iterable[str] | None = None) -> pa.Table:

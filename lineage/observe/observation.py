@@ -12,7 +12,8 @@ from .._rooms import schemas
 from ..capture import config as config_
 from ..capture import secrets
 from ..judge import drift as drift_
-from ..recorder import boundary, incidents
+from ..ledger import health as health_
+from ..recorder import boundary, health, incidents
 from ..recorder.contain import describe, log
 from ..recorder.identity import Ids, TakenOver, world
 from ..recorder.settings import Settings
@@ -303,7 +304,7 @@ class Observation:
                 last_step=self.rows.last,
             )
         )
-        w.write(coverage.of(self))
+        w.write(health_.covered(coverage.of(self), health.at_end(w)))
         if self._world.rank == 0:
             incidents.name_first_bad(w)
             boundary.write_verdict(w)

@@ -91,7 +91,7 @@ class Watch:
         """Look at all processes once."""
         pids = {int(n) for n in os.listdir("/proc") if n.isdigit()}
         self._others &= pids
-        self.alive = {p: i for p, i in self.alive.items() if p in pids}
+        self.alive = {p: i for p, i in self.alive.items() if p in pids and _same_process(p, i)}
         for pid in sorted(pids - self._others):
             if pid == os.getpid():
                 continue
@@ -185,6 +185,12 @@ class Watch:
         return found
 
 
+def _same_process(pid: int, image: str) -> bool:
+    """Whether a pid is still the process that had this image: `exec` keeps the start, a pid that is used again not."""
+    now = light.place.image(pid)
+    return now is not None and now.rpartition("-")[0] == image.rpartition("-")[0]
+
+
 def _bytes(path: str) -> bytes:
     try:
         with open(path, "rb") as f:
@@ -232,6 +238,7 @@ def follow(main: int, end: int, folder: Path, hook: str) -> None:
         ended = bool(select.select([end], [], [], pause)[0])
         if time.monotonic() - began > 2.0:
             pause = min(pause * 1.2, LONGEST)
+    watch.main = -1  # its pid may be somebody else's from here on
     watch.look(time.monotonic())
     lines = watch.tell()
     if not watch.signs():

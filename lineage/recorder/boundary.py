@@ -192,7 +192,7 @@ def _rolled_back(writer: Any, ledger: Ledger, checkpoint: schemas.Checkpoint) ->
     """The same steps are made again: say what that does to the tracker's page."""
     made = [
         last
-        for segment, last in graph.build(ledger.records).last_step.items()
+        for segment, last in graph.build(ledger.records, reached=ledger.reached).last_step.items()
         if segment != writer.ids.segment and last > checkpoint.step
     ]
     kind = writer.outbox.tracker.kind if writer.outbox is not None else ""
@@ -297,7 +297,7 @@ def _other_branch(ledger: Ledger, checkpoint: schemas.Checkpoint, made: set[str]
 
     The one that saved it, where it went on; else the newest that resumed from it and kept its data.
     """
-    g = graph.build(ledger.records)
+    g = graph.build(ledger.records, reached=ledger.reached)
     node = g.nodes.get(checkpoint.uid)
     if node is not None and node.segment in made:
         return node.segment
@@ -313,7 +313,7 @@ def _other_branch(ledger: Ledger, checkpoint: schemas.Checkpoint, made: set[str]
 def write_verdict(writer: Any) -> None:
     """Judge the newest state of this segment and write the verdict where it differs from the last one."""
     ledger = Ledger(writer.ledger)
-    g = graph.build(ledger.records)
+    g = graph.build(ledger.records, reached=ledger.reached)
     bad = {r.segment: r.payload for r in ledger.of("first_bad")}
     found = validity.verdict(ledger.records, segment=writer.ids.segment, bad=bad, graph=g)
     last = next(
@@ -335,7 +335,7 @@ def _gist(verdict: schemas.Verdict) -> Any:
 def first_bad(writer: Any) -> schemas.FirstBad | None:
     """The first bad cell of this segment over all ranks whose alarms the ledger shows."""
     ledger = Ledger(writer.ledger)
-    g = graph.build(ledger.records)
+    g = graph.build(ledger.records, reached=ledger.reached)
     alarms = firstbad.from_alarms(ledger.records)
     ranks = {r.rank for r in ledger.records if r.segment == writer.ids.segment}
     found = firstbad.first_bad(g, writer.ids.segment, alarms, ranks=())

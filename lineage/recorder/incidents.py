@@ -12,9 +12,10 @@ from .._rooms import schemas
 from ..capture.watched import LINES
 from ..judge import firstbad
 from ..judge.detectors import Finding
+from ..ledger import health as health_
 from ..ledger import layout, scan
 from ..ledger.reader import Ledger
-from . import boundary, captured, mitigations, streams
+from . import boundary, captured, health, mitigations, streams
 from .contain import describe, log
 from .writer import Writer
 
@@ -147,7 +148,7 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     rec.gaps += _unseen_ranks(w)
     if rec.steps.probing is not None:
         rec.gaps += rec.steps.probing.gaps()
-    w.write(coverage(rec))
+    w.write(health_.covered(coverage(rec), health.at_end(w)))
     if w.world.rank == 0:
         if w.outbox is not None and w.world.world_size > 1:
             Follower(w).look()

@@ -18,6 +18,9 @@ CLASSES = {
 }
 
 
+MOMENT = {"resume": "at the resume", "in_run": "while it ran", "reported": "as a source reports it"}
+
+
 def sections(facts: Facts) -> list[Section]:
     """What changed at each restart and within segments, and what was meant by it."""
     return [_drifts(facts), _restores(facts), _mitigations(facts), _regimes(facts)]
@@ -42,8 +45,8 @@ def _drifts(facts: Facts) -> Section:
 
 def _drift(found: DriftFact) -> list[Block]:
     drift = found.drift
-    moment = "at the resume" if drift.moment == "resume" else "while it ran"
-    where = f"Segment {found.segment}, {moment}, from step {drift.from_step:,}"
+    begins = words.from_step(drift.from_step, drift.lower_bound)
+    where = f"Segment {found.segment}, {MOMENT.get(drift.moment, drift.moment)}, {begins}"
     changes = [*drift.changes, *drift.unclassified]
     if not changes:
         return [Para([Span(f"{where}: ", "strong"), "nothing differs from the parent checkpoint."])]
@@ -191,7 +194,7 @@ def _regimes(facts: Facts) -> Section:
         [
             f"{r.index}",
             f"{number}",
-            f"{r.from_step:,}",
+            f"{r.from_step:,}" + (f" or later ({r.lower_bound})" if r.lower_bound else ""),
             words.shorten("; ".join(r.because), 600) or "the run's first conditions",
             Span(words.digest(r.id), "code"),
         ]

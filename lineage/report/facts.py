@@ -13,6 +13,7 @@ from ..judge.graph import Graph
 from ..judge.joined import World
 from ..judge.phases import Phase
 from ..judge.tree import Root
+from ..ledger import health
 from ..ledger.reader import Ledger
 from ..ledger.scan import Damage
 from . import answer as answer_
@@ -129,8 +130,8 @@ class Facts:
     mitigations: tuple[MitigationFact, ...]
     regimes: tuple[tuple[int, schemas.Regime], ...]
     events: tuple[Event, ...]
-    findings: tuple[tuple[int, schemas.Record], ...]
-    """(segment's number, record), the worst first"""
+    findings: tuple[tuple[int, health.Said], ...]
+    """(segment's number, finding), the worst first"""
     notes: tuple[Note, ...]
     coverage: dict[str, str]
     """what is not recorded -> the line that would add it"""
@@ -144,7 +145,8 @@ class Facts:
 
 def gather(ledger: Ledger) -> Facts:
     """Collect all facts of a ledger. Reads the ledger's files and nothing else."""
-    records, graph, curves = ledger.records, graph_.build(ledger.records), series.read(ledger)
+    records, curves = ledger.records, series.read(ledger)
+    graph = graph_.build(records, reached=ledger.reached)
     cells = _cells(records, curves)
     bads = _bads(graph, cells, curves)
     tips = _tips(records, graph, bads)
@@ -326,11 +328,12 @@ def _mitigations(ledger: Ledger, graph: Graph) -> tuple[MitigationFact, ...]:
     )
 
 
-def _findings(ledger: Ledger, graph: Graph) -> tuple[tuple[int, schemas.Record], ...]:
+def _findings(ledger: Ledger, graph: Graph) -> tuple[tuple[int, health.Said], ...]:
     """What checks found; the same of several ranks once, under the first of them."""
-    out: dict[tuple[str, ...], schemas.Record] = {}
-    for r in _known(ledger, graph, "finding"):
-        out.setdefault((r.segment, r.payload.code, *r.payload.names), r)
+    out: dict[tuple[str, ...], health.Said] = {}
+    for r in health.findings(ledger):
+        if r.segment in graph.segments:
+            out.setdefault((r.segment, r.payload.code, *r.payload.names), r)
     found = sorted(out.values(), key=lambda r: schemas.severity_place(r.payload.severity))
     return tuple((graph.number(r.segment), r) for r in found)
 

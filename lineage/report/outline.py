@@ -75,7 +75,8 @@ class _Writer:
                 causes = "; ".join(words.shorten(words.brief(b), 100) for b in item.because[:MOST_CAUSES])
                 more = len(item.because) - MOST_CAUSES
                 causes += f"; and {more} more" if more > 0 else ""
-                return Twig([Span(f"regime {item.regime} from step {item.step:,}: ", "warn"), causes])
+                begins = words.from_step(item.step, item.lower_bound)
+                return Twig([Span(f"regime {item.regime} {begins}: ", "warn"), causes])
             case Tail():
                 left = f"{_steps(item.after + 1, item.last)} left"
                 return Twig([Span(f"abandoned after step {item.after:,}", "bad"), f": {left}"])

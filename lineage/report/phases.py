@@ -8,8 +8,8 @@ from .._rooms import schemas
 from ..judge import phases as judge
 from ..judge.graph import Graph
 from ..judge.phase_amounts import Amounts
-from ..judge.phase_cells import Value
 from ..judge.phase_mitigations import Mitigated
+from ..judge.phase_told import Value
 from ..judge.phases import NOT_SHOWN, Measured, Phase
 from . import words
 from .series import Consumed, Curves
@@ -36,7 +36,7 @@ HOW = {
     "requested": " (requested)",
     "reported": " (reported)",
     "computed": " (computed)",
-    "before": " (until step {at:,})",
+    "before": " (until step {at:,}{later})",
 }
 
 MOST_MITIGATIONS = 6
@@ -70,7 +70,7 @@ def cells(p: Phase, most: int = MOST_MITIGATIONS) -> dict[str, str]:
     """Column -> what stands in it; of the mitigations the newest `most`."""
     return {
         "Phase": _name(p),
-        "Steps": p.steps + (f" ({p.placed})" if p.placed else ""),
+        "Steps": p.steps + (f"; changes within it {p.unplaced}, steps not stated" if p.unplaced else ""),
         "Consumed": p.tokens or p.samples or NOT_SHOWN,
         "Data mix": _said(p, p.data_mix),
         "Learning rate": _said(p, p.learning_rate),
@@ -108,15 +108,21 @@ def notes(found: Sequence[Phase]) -> list[str]:
     ]
     if any(v is not None and v.how == "before" for v in values):
         out.append('A value "until" a step is what the change at that step says that it was before')
-    if any(p.placed for p in found):
-        out.append('"Or later": the source gives no step there, so the phase may begin later')
+    if any(p.unplaced for p in found):
+        out.append(
+            '"Steps not stated": the source dates a change, or gives only its place among others. It came at or after '
+            "the beginning of that phase, so values are listed in order, and no amount is worked out from them"
+        )
     if any(p.abandoned for p in found):
         out.append("Abandoned: no later segment of the surviving branch stands on it")
     return out
 
 
 def _name(p: Phase) -> str:
-    regime = "" if p.regime is None else f", regime {p.regime}"
+    regime = ""
+    if p.regime is not None:
+        several = p.first_regime not in (None, p.regime)
+        regime = f", regimes {p.first_regime} to {p.regime}" if several else f", regime {p.regime}"
     left = ", abandoned" if p.abandoned else ""
     return f"{p.number}{regime}{left}"
 
@@ -124,7 +130,11 @@ def _name(p: Phase) -> str:
 def _said(p: Phase, value: Value | None) -> str:
     if value is None:
         return NOT_SHOWN
-    how = "" if p.reported and value.how == "reported" else HOW[value.how].format(at=(value.at or 1) - 1)
+    how = (
+        ""
+        if p.reported and value.how == "reported"
+        else HOW[value.how].format(at=(value.at or 1) - 1, later=" or later" if value.earliest else "")
+    )
     return value.text + how
 
 
@@ -146,7 +156,10 @@ def _mitigations(p: Phase, most: int) -> str:
 def _interval(m: Mitigated) -> str:
     if m.first is None:
         return "step not shown"
-    return f"step {m.first:,} on" if m.last is None else f"step {m.first:,} to {m.last:,}"
+    begin = f"step {m.first:,}" + (f" or later ({m.since.removeprefix('dated ')})" if m.since else "")
+    if m.until:
+        return f"{begin} until changed again ({m.until.removeprefix('dated ')})"
+    return f"{begin} on" if m.last is None else f"{begin} to {m.last:,}"
 
 
 def _evidence(p: Phase, m: Mitigated) -> str:

@@ -41,6 +41,11 @@ def interval(first: int, last: int) -> str:
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
+def from_step(step: int, lower_bound: str | None) -> str:
+    """`from step 34,701`; where that is only the earliest, `at or after step 34,701 (dated 2024-04-08)`."""
+    return f"from step {step:,}" if lower_bound is None else f"at or after step {step:,} ({lower_bound})"
+
+
 def numbers(found: Iterable[int], most: int = 8) -> str:
     """Steps or ranks, neighbours joined: `0 to 3, 7`."""
     runs: list[list[int]] = []

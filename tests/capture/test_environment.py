@@ -39,6 +39,26 @@ def test_torch_is_not_imported_and_its_fields_are_empty_without_it() -> None:
     assert got.devices == []
 
 
+def test_an_import_of_torch_that_is_under_way_is_waited_for() -> None:
+    """A script that attaches and then imports torch: its environment is read while the import goes on."""
+    out = run(
+        "import sys, threading, types\n"
+        "from lineage.capture import environment as e\n"
+        "half, read = types.ModuleType('torch'), []\n"
+        "half.__version__ = 'half'\n"
+        "half.__spec__ = types.SimpleNamespace(_initializing=True)\n"
+        "sys.modules['torch'] = half\n"
+        "thread = threading.Thread(target=lambda: read.append(e.capture()))\n"
+        "thread.start(); thread.join(1.0)\n"
+        "assert not read\n"
+        "del sys.modules['torch']\n"
+        "import torch\n"
+        "thread.join(60)\n"
+        "print(read[0].builds['torch'] == torch.__version__)"
+    )
+    assert out == "True\n"
+
+
 def test_an_imported_torch_gives_its_build_and_switches() -> None:
     import torch
 

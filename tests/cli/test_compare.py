@@ -81,7 +81,7 @@ def _train(w: World) -> None:
     at8 = w.checkpoints / "step-8"
     for name, run, clip, options in (
         ("faithful", "base", 1.0, {}),
-        ("habits", "base", 0.3, {}),
+        ("habits", "base", 0.03, {}),
         ("fork", "fork", 1.0, {"fork": True, "run_id": "fork"}),
     ):
         loop = Loop(clip=clip).load(at8)
@@ -229,7 +229,7 @@ def test_compare_reads_at_80_and_at_120_columns(world: World, width: int) -> Non
         "NOT COMPARABLE for",
         "What decides",
         "A at step 9",
-        "gradient clipping 0.3 -> 1" if "0.3 -> 1" in flat else "gradient clipping 1 -> 0.3",
+        "gradient clipping 0.03 -> 1" if "0.03 -> 1" in flat else "gradient clipping 1 -> 0.03",
         "A requested",
         "B in effect",
         "folded:",
@@ -268,7 +268,7 @@ def test_tree_shows_segments_branches_marks_and_validity(world: World) -> None:
     depth = {name: len(lines[i]) - len(lines[i].lstrip("│├└─ \u00a0")) for name, i in at.items()}
     assert depth["segment 2 ·"] > depth["step 8 ("] > depth["segment 1 ·"] == depth["segment 3 ·"]
     assert "BROKEN" in lines[at["segment 3 ·"]]
-    assert "regime 1 from step 9: gradient clipping 1 -> 0.3" in text
+    assert "regime 1 from step 9: gradient clipping 1 -> 0.03" in text
 
 
 def test_tree_joins_ledgers(world: World) -> None:
@@ -292,7 +292,7 @@ def test_phases_of_a_real_run(world: World) -> None:
         ("9 to 12", [2], True),
         ("9 to 12", [3], False),
     ]
-    assert [p["clip"]["text"] for p in found] == ["1", "1", "1", "0.3"]
+    assert [p["clip"]["text"] for p in found] == ["1", "1", "1", "0.03"]
     assert found[3]["learning_rate"]["how"] == "measured"
     assert "The same in every phase" in text
     narrow = world.run("phases", "base", width=80)[1]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lineage.observe.reach import kept_out
+from lineage.observe.light import place
+from lineage.observe.reach import Watch, kept_out
 
 from .conftest import REPOSITORY, Run, environment, ledgers, lineage_run, script
 
@@ -147,6 +148,7 @@ def test_a_signal_reaches_the_command_once_and_its_death_is_its_own(
     code = (
         "import os, signal, sys, time\n"
         "seen = []\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background inherits none
         "for n in (signal.SIGTERM, signal.SIGUSR1):\n"
         "    signal.signal(n, lambda n, f: seen.append(n))\n"
         "try:\n"
@@ -318,3 +320,21 @@ def test_the_last_records_of_a_stuck_disk_do_not_hold_the_exit(tmp_path: Path, r
     done = run(sys.executable, train)
     assert done.returncode == 0
     assert "were not written in time" in done.stderr
+
+
+def test_a_pid_that_is_used_again_is_not_followed(tmp_path: Path) -> None:
+    """The system gives pids a second time: a process with another start is somebody else's."""
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={})
+    try:
+        watch = Watch(-1, tmp_path, "hook")
+        image = place.image(other.pid)
+        assert image is not None
+        pid, start, line = image.split("-")
+        for kept, then in ((image, {other.pid: image}), (f"{pid}-{int(start) - 1}-{line}", {})):
+            watch.alive = {other.pid: kept}
+            watch._others = set()
+            watch.look(0.0)
+            assert watch.alive == then
+    finally:
+        other.kill()
+        other.wait()

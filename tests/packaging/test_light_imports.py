@@ -90,3 +90,15 @@ def test_a_golden_ledger_is_read_without_any_of_them(tmp_path: Path) -> None:
         "assert ledger.damage == [], ledger.damage\nassert ledger.last('checkpoint').payload.step == 2000",
         arguments=(str(tmp_path / "run"),),
     )
+
+
+def test_steps_without_a_model_need_none_of_them_and_bring_none(tmp_path: Path) -> None:
+    """Training in something else than torch: losses are recorded, and no part of the layer fails."""
+    _run(
+        "import lineage\nrec = lineage.attach(None, dir=sys.argv[1], run_id='r', report=False, quiet=True)\n"
+        "for step in (1, 2):\n    with rec.step(step) as st:\n        st.loss(1.0)\n"
+        "rec.close()\nledger = lineage.open_ledger(sys.argv[1] + '/r')\n"
+        "assert not ledger.of('degraded'), ledger.of('degraded')\n"
+        "assert ledger.last('segment_end').payload.last_step == 2",
+        arguments=(str(tmp_path),),
+    )

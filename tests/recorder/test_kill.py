@@ -17,10 +17,11 @@ import pytest
 pytest.importorskip("torch")
 
 import lineage
+from lineage.judge import graph
 from lineage.ledger import series
 from tests.ledger.helpers import kill
 
-from .loop import only
+from .loop import Loop, attach, only
 
 LOST = 2
 """The step in flight, and one that was not copied yet."""
@@ -135,3 +136,37 @@ def test_first_bad_says_of_an_ended_run_what_its_segments_say(tmp_path: Path) ->
     shutil.rmtree(ledger / "series")
     code, said = first_bad(ledger)
     assert (code, "Segment 1 says that values were recorded, so their files are gone" in said) == (4, True)
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from tests.recorder.loop import Loop, attach
+
+root = Path(sys.argv[1])
+loop = Loop()
+rec = attach(loop, root / "runs", run_id="killed")
+loop.run(rec, 4)
+rec.checkpoint(loop.save(root / "step-4"), step=4)
+loop.run(rec, 12)
+time.sleep(0.5)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_how_far_a_killed_segment_came_is_read_from_its_series(tmp_path: Path) -> None:
+    """Its journal ends at the checkpoint; the eight steps after it were made, and a resume leaves them behind."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], cwd=Path(__file__).parents[2], check=False
+    )
+    assert done.returncode == -9
+    loop = Loop().load(tmp_path / "step-4")
+    with attach(loop, tmp_path / "runs", resumed_from=tmp_path / "step-4") as rec:
+        loop.run(rec, 6)
+    ledger = only(tmp_path / "runs")
+    found = graph.build(ledger.records, reached=ledger.reached)
+    first, second = found.segments
+    assert max(r.step or 0 for r in ledger.records if r.segment == first) == 4
+    assert 10 <= found.last_step[first] <= 12
+    assert found.last_step[second] == 6
+    assert found.abandoned() == {first: 4}

@@ -56,6 +56,22 @@ def test_a_faithful_resume_has_no_drift_and_holds(tmp_path: Path) -> None:
     assert one(found, "segment").payload.parent_checkpoint == sidecar(ck)["checkpoint"]["uid"]
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_known_of_a_resume_only_after_the_ledger_was_opened_is_what_the_segment_shows(
+    tmp_path: Path, named: bool
+) -> None:
+    """A run id opens the ledger at attach; `rec.resumed_from` or the weights say later where it came from."""
+    ck = tmp_path / "ck"
+    parent_run(tmp_path / "runs", ck)
+    loop = Loop().load(ck)
+    with attach(loop, tmp_path / "runs", run_id=only(tmp_path / "runs").run, config=CONFIG) as rec:
+        if named:
+            rec.resumed_from(ck)
+        loop.run(rec, 8)
+    shown = only(tmp_path / "runs").segments[-1].info
+    assert (shown.start, shown.parent_checkpoint) == ("resume", sidecar(ck)["checkpoint"]["uid"])
+
+
 def test_the_usual_habits_are_all_found(tmp_path: Path) -> None:
     """Learning rate, clip, optimizer, data: four changes, confounded, a new regime."""
     ck = tmp_path / "ck"

@@ -1,0 +1,164 @@
+"""The health of the logged series of a ledger: what `lineage.judge.series_health` says of each segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .._rooms import schemas
+from ..judge import series_gaps, series_health, series_names
+from ..judge.series_health import Health, Logged
+from . import series
+from .reader import Ledger, SegmentView
+
+MOST = 400_000
+"""Values of one segment that are judged; of more, the newest ones."""
+MARK = "health of"
+"""How a coverage record begins to say that the series of a segment were judged when it ended."""
+ALSO = frozenset(("lr", "clip_threshold", "update_skipped", "update_held_back"))
+"""Own signals that the judgement of others needs."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A finding, recorded or made just now, and where it stands."""
+
+    segment: str
+    rank: int
+    step: int | None
+    payload: schemas.Finding
+    recorded: bool
+
+
+def check(ledger: Ledger, segment: SegmentView, go_on: Callable[[], bool] = lambda: True) -> Health:
+    """Judge the series of one segment, all ranks; `go_on` is asked before each series."""
+    found, left_out = logged(ledger.path, segment.uid)
+    config = _config(ledger, segment)
+    health = series_health.check(
+        found,
+        config={k: v.plain() for k, v in config.values.items()} if config else None,
+        thresholds=_thresholds(ledger, segment, config, found),
+        observed=bool(o.plain()) if (o := segment.info.settings.get("observed")) else False,
+        go_on=go_on,
+    )
+    if left_out:
+        health.not_judged.append(f"{left_out:,} older values: the newest {MOST:,} were judged")
+    return health
+
+
+def findings(ledger: Ledger) -> list[Said]:
+    """What checks found, as recorded, and for segments whose end judged no series what is found in them now.
+
+    A segment that was killed, or goes on, has not been judged; those that were are not judged again.
+    """
+    out = [Said(r.segment, r.rank, r.step, r.payload, True) for r in ledger.of("finding")]
+    done = {r.segment for r in ledger.of("coverage") if any(x.startswith(MARK) for x in r.payload.recorded)}
+    for segment in ledger.segments:
+        if segment.uid not in done:
+            out += said(segment.uid, check(ledger, segment))
+    return out
+
+
+def said(segment: str, health: Health) -> list[Said]:
+    """Findings just made, at the step and rank that they name."""
+    return [
+        Said(segment, _number(f, "rank") or 0, _number(f, "first_step"), f, False) for f in health.findings
+    ]
+
+
+def _number(f: schemas.Finding, name: str) -> int | None:
+    value = f.values[name].plain() if name in f.values else None
+    return value if isinstance(value, int) else None
+
+
+def covered(coverage: schemas.Coverage, health: Health | None) -> schemas.Coverage:
+    """The coverage, with what was judged of the series, and with each series that stopped."""
+    if health is None:
+        return coverage
+    stopped = [f"{f.names[0]}: {f.text}" for f in health.findings if f.code == "LIN-S005"]
+    return coverage.model_copy(
+        update={
+            "recorded": [*coverage.recorded, f"{MARK} {len(health.looked_at)} series"],
+            "gaps": [
+                *coverage.gaps,
+                *stopped,
+                *(f"series not judged (lineage check): {x}" for x in health.not_judged),
+            ],
+        }
+    )
+
+
+def logged(ledger: Path, segment: str) -> tuple[list[Logged], int]:
+    """The series of a segment that can be judged or judge others, and how many values were left out."""
+    own, more = _read(ledger, segment, "probes", "signal", lambda k: k in series_health.OWN or k in ALSO)
+    theirs, further = _read(ledger, segment, "metrics", "key", _matters)
+    return own + theirs, more + further
+
+
+def _matters(key: str) -> bool:
+    """Whether a logged key is judged, or helps to judge others."""
+    return series_names.of(key) is not None or series_gaps.of_training(key) or series_names.shows_rewards(key)
+
+
+def _read(
+    ledger: Path, segment: str, table: str, key: str, wanted: Callable[[str], bool]
+) -> tuple[list[Logged], int]:
+    """Read one table of a segment; series in the order of their rows."""
+    parts: list[Any] = []
+    names = ["rank", "step", "at", key, "value", *(["tracker"] if table == "metrics" else [])]
+    for path in series.files(ledger, table):
+        if path.parent.name == segment:
+            try:
+                parts.append(series.read_one(path).select(names))
+            except (ValueError, OSError):  # `lineage verify` names it
+                continue
+    if not parts:
+        return [], 0
+    whole = pa.concat_tables(parts)
+    limits = pa.array(list(series_gaps.LIMITS), pa.float64())
+    replaced = whole.filter(pc.is_in(pc.abs(whole["value"]), limits))[key]
+    chosen = {k for k in pc.unique(whole[key]).to_pylist() if wanted(k)} | set(replaced.to_pylist())
+    whole = whole.filter(pc.is_in(whole[key], pa.array(sorted(chosen), pa.string()))).sort_by("at")
+    left_out = max(0, whole.num_rows - MOST)
+    return list(_series(whole.slice(left_out).to_pydict(), key)), left_out
+
+
+def _series(columns: dict[str, list[Any]], key: str) -> Iterable[Logged]:
+    groups: dict[tuple[str, int, str], tuple[list[int], list[float]]] = {}
+    by = columns.get("tracker") or ["probes"] * len(columns[key])
+    for tracker, rank, name, step, value in zip(
+        by, columns["rank"], columns[key], columns["step"], columns["value"], strict=True
+    ):
+        steps, values = groups.setdefault((tracker, rank, name), ([], []))
+        steps.append(step)
+        values.append(value)
+    for (tracker, rank, name), (steps, values) in groups.items():
+        yield Logged(name, steps, values, rank, tracker)
+
+
+def _config(ledger: Ledger, segment: SegmentView) -> schemas.Config | None:
+    """The newest config of a segment."""
+    found = ledger.of("config", segment.uid)
+    return found[-1].payload if found else None
+
+
+def _thresholds(
+    ledger: Ledger, segment: SegmentView, config: schemas.Config | None, found: Iterable[Logged]
+) -> list[float]:
+    """Clip thresholds: those in effect step by step, else those asked for."""
+    in_effect = {v for s in found if s.own and s.key == "clip_threshold" for v in s.values}
+    if in_effect:
+        return sorted(in_effect)
+    catalogue = schemas.catalogue()
+    asked = []
+    for key, value in (config.values if config else {}).items():
+        concept = catalogue.of_key(key)
+        plain = value.plain()
+        if concept is not None and concept.id == "grad_clip" and type(plain) in (int, float):
+            asked.append(float(plain))
+    return sorted(set(asked))

@@ -1,0 +1,44 @@
+"""At the end of a segment: whether its logged series show what happened, written down once."""
+
+from __future__ import annotations
+
+import time
+
+from ..judge.series_health import Health
+from ..ledger import health
+from ..ledger.reader import Ledger
+from .contain import log
+from .writer import Writer
+
+
+def at_end(w: Writer) -> Health | None:
+    """Judge the series of this segment on the worker thread, write what is found, and say what is worth a look.
+
+    Rank 0 does, for all ranks whose rows it sees, within about `exit_timeout` seconds; series without a turn by then
+    are named. None where it was not done; `lineage check` still can.
+    """
+    if w.world.rank != 0:
+        return None
+    done: list[Health] = []
+    w.tasks.put(lambda: _judge(w, done))
+    w.tasks.drain(w.settings.exit_timeout * 2)
+    return done[0] if done else None
+
+
+def _judge(w: Writer, done: list[Health]) -> None:
+    end = time.monotonic() + w.settings.exit_timeout
+    w._lines.drain(w.settings.exit_timeout)
+    ledger = Ledger(w.ledger)
+    segment = next((s for s in ledger.segments if s.uid == w.ids.segment), None)
+    if segment is None:
+        return
+    try:
+        found = health.check(ledger, segment, lambda: time.monotonic() < end)
+    except Exception as e:  # the end of a run waits for nothing, and no judgement is worth its last records
+        w.trouble("series", e, "the logged series were not judged", remedy="lineage check")
+        return
+    for f in health.said(segment.uid, found):
+        w.write(f.payload, step=f.step)
+        if f.payload.severity != "note":
+            log.warning("lineage: %s: %s: %s", f.payload.code, f.payload.subject, f.payload.text)
+    done.append(found)
