@@ -37,6 +37,13 @@ class Watched:
         for name, b in self.model.named_buffers():
             yield clean(name), b
 
+    def epoch(self) -> int | None:
+        """Batches of an epoch, where the loader tells its length."""
+        try:
+            return len(self.loader) or None
+        except Exception:
+            return None
+
     def parameter_names(self) -> dict[int, str]:
         """id of a parameter -> its clean name."""
         return {id(p): name for name, p in self.parameters()}

@@ -4,35 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 
 from .._rooms import schemas
 from .change import effective_change
 
 
 def first_batch(
-    digest: str, known: Mapping[str, Collection[int]], step: int
+    digest: str,
+    known: Mapping[str, Collection[int]],
+    step: int,
+    *,
+    there: str | None = None,
+    epoch: int | None = None,
 ) -> tuple[list[schemas.Change], set[str]]:
-    """Compare the first batch with those of earlier segments of the same rank.
+    """Judge the first batch of a loader that keeps no position. Returns changes, and the concepts that are shown.
 
-    `known` maps fingerprints of the other branch to the steps that had them. Returns the changes that follow,
-    and the concepts that are thereby shown. A batch that is not known there shows nothing where the other
-    branch did not come that far; one that it had at several other steps (epochs repeat) shows no position.
+    Args:
+        digest: the batch's fingerprint.
+        known: fingerprint -> the steps that had it, on the way to the checkpoint and on the branch that came after it.
+        step: the update that it belongs to.
+        there: what that branch had at this step; None where no branch made it.
+        epoch: batches of an epoch, where it is known: data that comes again after whole epochs shows nothing.
     """
-    at = known.get(digest, ())
+    at = set(known.get(digest, ()))
+    if there == digest or step in at:
+        return [], {"loader_position"}
     if not at:
-        if known and max(max(steps) for steps in known.values()) >= step:
-            text = f"the batch of step {step:,} is none of the other branch's batches"
+        if there is not None:
+            text = f"the batch of step {step:,} is not the one of the other branch, nor any before it"
             return [_change("data_order", text)], {"loader_position", "data_order"}
         return [], set()
-    if step in at:
-        return [], {"loader_position"}
-    if len(at) > 1:
+    if there is None and _comes_again(at, step, epoch):
         return [], set()
-    (only,) = at
-    text = f"the batch of step {step:,} is the one that step {only:,} had on the other branch"
-    if only > step:
-        return [_change("batch_skip", f"{text}: {only - step} skipped")], {"loader_position"}
-    return [_change("loader_position", f"{text}: data is read again")], {"loader_position"}
+    if max(at) > step:
+        skipped = min(s for s in at if s > step)
+        text = f"the batch of step {step:,} is the one that step {skipped:,} had on the other branch"
+        return [_change("batch_skip", f"{text}: {skipped - step} skipped")], {"loader_position"}
+    text = f"the batch of step {step:,} is the one that step {max(at):,} had: data is read again"
+    return [_change("loader_position", text)], {"loader_position"}
+
+
+def _comes_again(at: Collection[int], step: int, epoch: int | None) -> bool:
+    """Whether a batch may simply be due again: whole epochs later, or as regularly as it came so far."""
+    if epoch:
+        return all((step - s) % epoch == 0 for s in at)
+    ordered = [*sorted(at), step]
+    gaps = {b - a for a, b in pairwise(ordered)}
+    return len(at) > 1 and len(gaps) == 1
 
 
 def same_place(

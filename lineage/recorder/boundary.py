@@ -12,9 +12,8 @@ from ..judge import batches, firstbad, graph, validity
 from ..judge import drift as drift_
 from ..judge import regime as regime_
 from ..judge.change import effective_change
-from ..ledger import series
 from ..ledger.reader import Ledger
-from . import edited, mitigations
+from . import edited, mitigations, other_branch
 from .contain import log
 from .parent import Parent, read_parent, side_at
 
@@ -37,6 +36,8 @@ class Now:
     restore: schemas.Restore | None = None
     first_step: int = 1
     batches: list[str] = field(default_factory=list)
+    epoch: int | None = None
+    """batches of an epoch, where the loader tells"""
     first_lr: float | None = None
     off_schedule: tuple[list[float], list[float]] | None = None
     """(rates the scheduler set, rates the param groups hold) before the first step, where they differ"""
@@ -69,8 +70,8 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
     declared = mitigations.meant(declared, now.held())
     if parent is not None and parent.checkpoint is not None:
         previous = _regime_at(ledger, parent.checkpoint)
-        extra, proven = _batch_evidence(ledger, writer, parent, now)
-        rate = _rate_evidence(ledger, writer, now)
+        extra, proven = other_branch.batch_evidence(ledger, writer, parent, now)
+        rate = other_branch.rate_evidence(ledger, writer, now)
         beside = [rate_beside_schedule(*now.off_schedule)] if now.off_schedule else []
         extra, proven = [*extra, *rate[0], *beside], proven | rate[1]
         drift = drift_.drift(
@@ -141,25 +142,6 @@ def judge_in_run(
     if opened is not None:
         writer.write(opened, step=step)
     write_verdict(writer)
-
-
-def _rate_evidence(ledger: Ledger, writer: Any, now: Now) -> tuple[list[schemas.Change], set[str]]:
-    """A rate that the training code moves itself: compare the first update's with the other branch's at that step."""
-    held = now.held()
-    if held is None or "learning_rate" not in held.unseen or now.first_lr is None:
-        by_hand = held is not None and held.values.get("lr_schedule")
-        if not by_hand or by_hand.read_from == "scheduler" or now.first_lr is None:
-            return [], set()
-    table = series.read(ledger.path, "probes", ["segment", "rank", "step", "signal", "value"])
-    known = [
-        row["value"]
-        for row in table.to_pylist()
-        if row["signal"] == "lr"
-        and row["step"] == now.first_step
-        and row["rank"] == writer.world.rank
-        and row["segment"] != writer.ids.segment
-    ]
-    return batches.first_rate(now.first_lr, known[-1] if known else None, now.first_step)
 
 
 ROLLED_BACK = {
@@ -247,67 +229,6 @@ def _regime_at(ledger: Ledger, checkpoint: schemas.Checkpoint) -> schemas.Regime
     """The regime in which a checkpoint was saved, if this ledger holds it."""
     found = [r.payload for r in ledger.of("regime") if r.payload.id == checkpoint.regime]
     return found[-1] if found else None
-
-
-def _batch_evidence(
-    ledger: Ledger, writer: Any, parent: Parent, now: Now
-) -> tuple[list[schemas.Change], set[str]]:
-    """Look the first batch up among the batches of the abandoned branch: same place, skipped, or elsewhere."""
-    assert parent.checkpoint is not None
-    if not now.batches or now.restore is None:
-        return [], set()
-    position = next((c for c in now.restore.components if c.component == "loader_position"), None)
-    recorded = position is not None and position.status != "not_recorded"
-    if recorded and position is not None and position.status != "restored":
-        return [], set()  # skipped or read again: told as what was not restored
-    if recorded and _cut_otherwise(parent, now):
-        return [], set()
-    table = series.read(ledger.path, "batches", ["segment", "rank", "step", "micro", "digest"])
-    rows = [
-        r for r in table.to_pylist() if r["rank"] == writer.world.rank and r["segment"] != writer.ids.segment
-    ]
-    known: dict[str, set[int]] = {}
-    for row in rows:
-        if row["micro"] == 0 or recorded:
-            known.setdefault(row["digest"], set()).add(row["step"])
-    if not recorded:
-        return batches.first_batch(now.batches[0], known, now.first_step)
-    with_step = [r for r in rows if r["step"] == now.first_step]
-    segment = _other_branch(ledger, parent.checkpoint, {r["segment"] for r in with_step})
-    at_step = sorted((r for r in with_step if r["segment"] == segment), key=lambda r: r["micro"])
-    return batches.same_place(now.batches, known, [r["digest"] for r in at_step], now.first_step), set()
-
-
-def _cut_otherwise(parent: Parent, now: Now) -> bool:
-    """The samples are divided into batches in another way, or chosen anew: a batch cannot be another's equal."""
-    sides = (parent.side(), now.side())
-    for concept in ("micro_batch", "seq_len", "world_size", "data_mix", "data_order"):
-        a, b = (side.value(concept) for side in sides)
-        if a is not None and b is not None and a.value != b.value:
-            return True
-    return False
-
-
-DATA = ("data_mix", "data_order", "batch_skip", "loader_position")
-"""Concepts whose change at a boundary makes a branch's batches its own."""
-
-
-def _other_branch(ledger: Ledger, checkpoint: schemas.Checkpoint, made: set[str]) -> str | None:
-    """Which of the segments that made a step shows what should come after a checkpoint.
-
-    The one that saved it, where it went on; else the newest that resumed from it and kept its data.
-    """
-    g = graph.build(ledger.records, reached=ledger.reached)
-    node = g.nodes.get(checkpoint.uid)
-    if node is not None and node.segment in made:
-        return node.segment
-    changed = {
-        r.segment
-        for r in ledger.of("drift")
-        if any(c.concept in DATA and not drift_.requested_only(c) for c in r.payload.changes)
-    }
-    resumed = [s for s, info in g.segments.items() if info.parent_checkpoint == checkpoint.uid]
-    return next((s for s in reversed(resumed) if s in made and s not in changed), None)
 
 
 def write_verdict(writer: Any) -> None:

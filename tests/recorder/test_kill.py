@@ -148,6 +148,7 @@ loop = Loop()
 rec = attach(loop, root / "runs", run_id="killed")
 loop.run(rec, 4)
 rec.checkpoint(loop.save(root / "step-4"), step=4)
+rec._writer.tasks.drain(60)  # so that no record of the worker's comes later
 loop.run(rec, 12)
 time.sleep(0.5)
 os.kill(os.getpid(), 9)

@@ -135,6 +135,40 @@ def test_the_same_batch_of_a_plain_loader_shows_its_position(tmp_path: Path) -> 
     assert changed(found) == set()
 
 
+def test_data_that_is_read_again_at_each_resume_is_found_at_each(tmp_path: Path) -> None:
+    """A plain loader that starts afresh: the second resume is found like the first, though batch 1 came twice."""
+    root = tmp_path / "runs"
+    for part in range(3):
+        loop = Loop(loader=Plain())
+        options = {}
+        if part:
+            loop.load(tmp_path / f"ck{part - 1}").loader.position = 0
+            options = {"resumed_from": tmp_path / f"ck{part - 1}"}
+        with attach(loop, root, config=CONFIG, **options) as rec:
+            loop.run(rec, loop.done + 5)
+            rec.checkpoint(loop.save(tmp_path / f"ck{part}"), step=loop.done)
+            loop.run(rec, loop.done + 3)
+        if part:
+            found = {c.concept: c.text for c in one(only(root).records, "drift").payload.changes}
+            assert "data is read again" in found["loader_position"]
+
+
+def test_data_that_comes_again_after_an_epoch_is_no_change(tmp_path: Path) -> None:
+    """Five batches make an epoch, and the checkpoint is at its end: step 6 has the batch of step 1, as it should."""
+
+    class Epochs(Plain):
+        def __len__(self) -> int:
+            return 5
+
+    root, ck = tmp_path / "runs", tmp_path / "ck"
+    parent_run(root, ck, loader=Epochs())
+    loop = Loop(loader=Epochs()).load(ck)
+    loop.loader.position = 0
+    found = resumed(root, loop, ck, config=CONFIG)
+    assert changed(found) == set()
+    assert "loader_position" in one(found, "drift").payload.not_shown
+
+
 def test_a_plain_loader_without_a_second_branch_is_not_shown(tmp_path: Path) -> None:
     """Nothing to compare the batch with: not shown, never fine."""
     ck, root = tmp_path / "ck", tmp_path / "runs"
