@@ -81,6 +81,11 @@ def show(subject: Subject, found: schemas.Verdict, changed: list[str]) -> None:
     console.print(rows)
     for line in sorted({c.show for c in found.claims if c.show}):
         console.print(f"\nto show what is not shown: [bold]{escape(line)}[/]")
+    for r in subject.ledger.of("finding"):
+        if r.payload.code == "LIN-D003":
+            console.print(
+                f"\n[yellow]{r.payload.code}[/] {escape(r.payload.subject)}: {escape(r.payload.text)}"
+            )
     for claim in changed:
         console.print(f"\n[yellow]differs from the verdict recorded while the run went on:[/] {claim}")
 

@@ -164,10 +164,13 @@ def _mitigated(
 ) -> Mitigated:
     concept = schemas.catalogue().concept(m.concept)
     value = effect.effective if effect.effective is not None else m.after
+    text = said(value) if value is not None else ""
+    if effect.in_effect == "no" and m.after is not None and effect.effective is not None:
+        text = f"{said(m.after)}, held {said(effect.effective)}"
     return Mitigated(
         concept=m.concept,
         title=concept.title if concept.id != "unclassified" else m.concept,
-        value=said(value) if value is not None else "",
+        value=text,
         first=effect.from_step,
         last=effect.to_step,
         since=since,

@@ -161,6 +161,26 @@ def judge(
             step=step,
             caused_by=[d.record],
         )
+        if in_effect == "no":
+            _say_not_in_effect(w, d, words, step)
+
+
+def _say_not_in_effect(w: Writer, d: drift_.Declared, words: str, step: int) -> None:
+    """What somebody believes to be in effect is not: it goes to the log and to where people look."""
+    m = d.mitigation
+    found = schemas.Finding(
+        code="LIN-D003",
+        check="mitigation-in-effect/1",
+        severity="warning",
+        subject=m.concept,
+        text=f"a declared mitigation is not in effect: {words}",
+        values={
+            k: v for k, v in (("declared before", m.before), ("declared after", m.after)) if v is not None
+        },
+        remedy="apply it in the training code, or take the declaration for what it is: no change",
+    )
+    w.write(found, step=step, caused_by=[d.record])
+    log.warning("lineage: LIN-D003: %s: %s", found.subject, found.text)
 
 
 def end(w: Writer, held: drift_.Side, step: int, records: Sequence[str] = ()) -> None:

@@ -192,3 +192,18 @@ def test_dropout_that_comes_into_effect_in_the_run_is_shown_from_that_step(tmp_p
         loop.model[1].p = 0.0
         loop.run(rec, 8)
     assert spans(only(tmp_path)) == [(1, "no", None, None), (1, "yes", 5, 8)]
+
+
+def test_a_declaration_that_nobody_applied_is_said_where_people_look(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once in the log and as a finding, with both values."""
+    loop = Loop()
+    declare = {3: lambda rec: rec.mitigate("weight_decay", before=0.01, after=0.5, why="loss rises")}
+    with attach(loop, tmp_path) as rec:
+        loop.run(rec, 6, before=lambda step: declare.get(step, lambda rec: None)(rec))
+    (found,) = [r.payload for r in only(tmp_path).of("finding") if r.payload.code == "LIN-D003"]
+    assert found.subject == "weight_decay"
+    assert "0.5 was declared" in found.text
+    assert f"{DECAY} holds 0.01" in found.text
+    assert caplog.text.count("LIN-D003") == 1
