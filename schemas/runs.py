@@ -72,7 +72,10 @@ class SegmentEnd(Model):
     """The end of a segment, as far as its process could still write it."""
 
     kind: Literal["segment_end"] = "segment_end"
-    reason: Literal["finished", "exception", "stop_requested", "signal"] = "finished"
+    reason: Literal["finished", "exited", "exception", "stop_requested"] = Field(
+        default="finished",
+        description="finished: ended by the training code; exited: the process ended by itself, its exit code unseen",
+    )
     error: str | None = Field(default=None, description="type and message of the exception, masked")
     last_step: int | None = None
 

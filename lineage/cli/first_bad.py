@@ -10,6 +10,7 @@ from rich.markup import escape
 from .._rooms import schemas
 from ..judge import firstbad
 from ..ledger import reader
+from ..report import words
 from . import judging
 from .common import Exit, Json, Run, Subject, console, emit, ending, find, short, step_text
 
@@ -43,10 +44,9 @@ def command(
         if as_json:
             emit({"first_bad": None, "incidents": hand})
         else:
-            steps = len({(p.segment, p.step) for p in values})
-            console.print(
-                f"No bad cell: {steps:,} steps of {len({p.rank for p in values})} ranks lie in their range."
-            )
+            steps = words.plural(len({(p.segment, p.step) for p in values}), "step")
+            ranks = words.plural(len({p.rank for p in values}), "rank")
+            console.print(f"No bad cell: {steps} of {ranks} lie in their range.")
         raise ending(Exit.OK, damaged, as_json=as_json)
     if as_json:
         emit(

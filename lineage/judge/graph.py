@@ -206,6 +206,7 @@ def build(
     ordered = sorted(records, key=lambda r: (r.at, r.file, r.seq))
     marks: dict[str, list[schemas.CheckpointMark]] = {}
     said_by: dict[str, int] = {}
+    ended: dict[str, int] = {}
     for r in ordered:
         graph.runs.setdefault(r.segment, r.run)
         if r.kind == "segment" and (r.segment not in graph.segments or r.rank == 0):
@@ -216,14 +217,19 @@ def build(
             graph.nodes[r.payload.uid] = Node(r.payload, r.segment, r.id)
         elif r.kind == "checkpoint_mark":
             marks.setdefault(r.payload.checkpoint, []).append(r.payload)
+        elif r.kind == "segment_end" and r.payload.last_step is not None:
+            ended[r.segment] = max(ended.get(r.segment, 0), r.payload.last_step)
         if r.step is not None:
             graph.last_step[r.segment] = max(graph.last_step.get(r.segment, 0), r.step)
+    for uid, step in ended.items():
+        saved = (n.checkpoint.step for n in graph.nodes.values() if n.segment == uid)
+        graph.last_step[uid] = max(step, *saved, 0)  # an alarm may name the step that an exception ended
     for uid, found in marks.items():
         if uid in graph.nodes:
             n = graph.nodes[uid]
             graph.nodes[uid] = Node(n.checkpoint, n.segment, n.record, tuple(found))
     for uid, step in (reached or {}).items():
-        if uid in graph.segments:
+        if uid in graph.segments and uid not in ended:
             graph.last_step[uid] = max(graph.last_step.get(uid, 0), step)
     counts: dict[str, int] = {}
     for uid in graph.segments:

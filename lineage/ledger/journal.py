@@ -225,6 +225,7 @@ class Journal:
                 self._fd = os.open(self.path, flags, layout.FILE_MODE)
             except FileExistsError:  # another's file is never touched, even where the clock stood still
                 self.path = self._name()
+        layout.hold(self._fd)
         if self._fsync:
             layout.fsync_folder(folder)
             layout.fsync_folder(folder.parent)

@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import tempfile
@@ -65,6 +67,29 @@ def writer_of(file: str) -> tuple[str, int, int] | None:
     """Return (node, rank, pid) of a journal or series file by its name, or None."""
     match = _WRITER.match(Path(file).name.split(".")[0])
     return (match["node"], int(match["rank"]), int(match["pid"])) if match else None
+
+
+def hold(fd: int) -> None:
+    """Mark an open file as one that a living process writes; the mark goes with the process, however it ends."""
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def held(path: Path) -> bool:
+    """Whether a living process writes a file, as far as its file system tells."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
 
 
 def fsync_folder(path: Path) -> None:

@@ -186,27 +186,31 @@ def _series(ledger: Path) -> list[scan.Damage]:
 
 
 def _two_writers(records: Iterable[schemas.Record]) -> list[scan.Damage]:
-    """Two processes that trained as one rank of one segment at overlapping times.
+    """Two processes that trained as one rank of one run at overlapping times.
 
     A tool that adds to the ledger, such as `lineage incident`, begins no segment and is not meant.
     """
     spans: dict[str, list[float]] = {}
-    ranks: dict[tuple[str, int], set[str]] = {}
+    ranks: dict[int, set[str]] = {}
     for r in records:
         spans.setdefault(r.file, []).append(r.at.timestamp())
         if r.kind == "segment":
-            ranks.setdefault((r.segment, r.rank), set()).add(r.file)
+            ranks.setdefault(r.rank, set()).add(r.file)
     out = []
-    for (segment, rank), files in ranks.items():
+    for rank, files in ranks.items():
         first, *others = sorted(files, key=lambda f: min(spans[f]))
         for second in others:
-            if min(spans[second]) < max(spans[first]):
-                text = (
-                    f"writes for rank {rank} of segment {segment} at the same time as {first}; both are kept"
-                )
+            if min(spans[second]) < max(spans[first]) and not _one_process(first, second):
+                text = f"writes for rank {rank} at the same time as {first}; both are kept"
                 out.append(scan.Damage("LIN-J011", second, 1, text))
             first = max(first, second, key=lambda f: max(spans[f]))
     return out
+
+
+def _one_process(a: str, b: str) -> bool:
+    """Whether one process wrote both files, in two segments of its own: it attached twice."""
+    apart = a.partition("/")[0] != b.partition("/")[0]
+    return apart and layout.writer_of(a) == layout.writer_of(b)
 
 
 def _notes(v: Verification, anchors: Sequence[str]) -> list[str]:

@@ -299,7 +299,7 @@ class Observation:
         failed = error is not None or bool(self._exit)
         w.write(
             schemas.SegmentEnd(
-                reason="exception" if failed else "finished",
+                reason="exception" if failed else "finished" if self._exit == 0 else "exited",
                 error=describe(error) if error else f"exit code {self._exit}" if failed else None,
                 last_step=self.rows.last,
             )

@@ -89,7 +89,7 @@ class Fsdp:
                     if whole is None or not whole.requires_grad or hooked.get(name) is whole:
                         continue
                     hooked[name] = whole
-                    handle = whole.register_post_accumulate_grad_hook(self.gradients._hook(name))
+                    handle = whole.register_post_accumulate_grad_hook(self.gradients.hook(name, now=True))
                     self._undo.append(handle.remove)
             except Exception as e:
                 self.not_read.update(dict.fromkeys([n for n, _ in named], why(e)))

@@ -16,12 +16,15 @@ from typing import Any
 
 import torch
 
-from .read import Reader, why
+from . import small
+from .host import Row
+from .read import Reader, put, why
 from .sheet import Sheets
 
 Named = Sequence[tuple[str, Any]]
 """(clean name, parameter)"""
 KIND = "gradient"
+GONE = "it was taken away within the backward pass, and is read at once from the next one on"
 
 
 class Gradients:
@@ -40,12 +43,15 @@ class Gradients:
         default so on a device, unless DDP reduces them before that."""
         self._sheets, self._reader, self.digest = sheets, reader, False
         self._ddp = ddp_of(model)
-        self._together = False if self._ddp is not None else together
+        self._together = together
+        self._fleeting: set[str] = set()
+        """names of gradients that do not outlive the backward pass"""
         self.order: list[str] = []
         """names in the order in which their gradients arrived since `start`"""
         self.dtypes: dict[str, str] = {}
         self.not_read: dict[str, str] = {}
         self._waiting: list[tuple[str, Any]] = []
+        self._rows: dict[str, Row] = {}
         self._hooked: dict[str, tuple[Any, Any]] = {}
         self.follow(parameters)
 
@@ -59,12 +65,16 @@ class Gradients:
         for name in added:
             p = now[name]
             try:
-                self._hooked[name] = p, p.register_post_accumulate_grad_hook(self._hook(name))
+                self._hooked[name] = p, p.register_post_accumulate_grad_hook(self.hook(name))
             except Exception as e:
                 self.not_read[name] = why(e)
         return list(dict.fromkeys(changed + added))
 
-    def _hook(self, name: str) -> Callable[[Any], None]:
+    def hook(self, name: str, *, now: bool = False) -> Callable[[Any], None]:
+        """A post-accumulate hook. `now`: the gradient does not outlive the backward pass, so it is read at once."""
+        if now:
+            self._fleeting.add(name)
+
         def hook(p: Any) -> None:
             try:
                 self._arrived(name, p)
@@ -79,20 +89,48 @@ class Gradients:
             return  # within no_sync the gradient is not whole yet
         self.order.append(name)
         self.dtypes[name] = str(g.dtype).removeprefix("torch.")
-        together = g.device.type != "cpu" if self._together is None else self._together
-        if not together:
+        now = self._ddp is not None or name in self._fleeting or self._together is False
+        little = self._together is None and not self.digest and small.fits(g)
+        row = small.alone(g) if little and now else None
+        if row is not None:
+            self._at_end()
+            self._rows[name] = row
+        elif not now and (little or self._together or g.device.type != "cpu"):
+            self._at_end()
+            self._waiting.append((name, p))
+        else:
             self.read([(name, g)])
-            return
-        if not self._waiting:
-            torch.autograd.Variable._execution_engine.queue_callback(self._at_the_end)
-        self._waiting.append((name, p))
 
-    def _at_the_end(self) -> None:
+    def _at_end(self) -> None:
+        """Call back when the backward pass is over, once."""
+        if not self._waiting and not self._rows:
+            torch.autograd.Variable._execution_engine.queue_callback(self._over)
+
+    def _over(self) -> None:
         waiting, self._waiting = self._waiting, []
+        rows, self._rows = self._rows, {}
         try:
-            self.read([(name, p.grad) for name, p in waiting if p.grad is not None])
+            held = [(name, p.grad) for name, p in waiting if p.grad is not None]
+            little = [(n, g) for n, g in held if self._together is None and small.fits(g)]
+            if little and not self.digest:
+                found = small.together([g for _, g in little])
+                rows.update({n: row for (n, _), row in zip(little, found, strict=True) if row is not None})
+            self._put(rows)
+            self.read([(n, g) for n, g in held if n not in rows])
+            gone = [name for name, p in waiting if p.grad is None]
+            self._fleeting.update(gone)  # an optimizer that steps within the backward pass takes it away
+            self.not_read.update(dict.fromkeys(gone, GONE))
         except Exception as e:
             self.not_read.update(dict.fromkeys([n for n, _ in waiting], why(e)))
+
+    def _put(self, rows: dict[str, Row]) -> None:
+        """Write rows that were read on the CPU."""
+        if rows:
+            sheet = self._sheets.on(torch.device("cpu"))
+            places = sheet.rows(KIND, rows)
+            put(sheet.buffer, places, list(rows.values()))
+            for name in rows:
+                self.not_read.pop(name, None)
 
     def read(self, named: Sequence[tuple[str, Any]]) -> None:
         """Read (name, gradient) pairs into their rows; a list of pieces may stand for a gradient."""
@@ -112,6 +150,7 @@ class Gradients:
         """Begin the next step."""
         self.order.clear()
         self._waiting.clear()  # a backward pass that raised leaves some
+        self._rows.clear()
 
     def remove(self) -> None:
         """Take the hooks off."""

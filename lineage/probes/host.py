@@ -21,7 +21,7 @@ RUN = 2048
 """Elements whose squares are added in float32. Below torch's grain of 32,768, so that one thread adds them."""
 PIECE = 64 * RUN
 """Elements at a time: 512 KiB of float32, which stay in the second-level cache."""
-_LOW, _HIGH = 1e-15, 1e18
+LOW, HIGH = 1e-15, 1e18
 """Largest magnitudes between which squares neither vanish nor overflow in float32."""
 
 Row = list[float]
@@ -110,7 +110,7 @@ class Tally:
             struct.unpack(f"{len(low)}f", struct.pack(f"{len(low)}i", *(v.tolist() for v in self._high)))
         )
         largest = max(map(max, high, map(float.__neg__, low)), default=0.0)
-        calm = all(_LOW < max(h, -lo) < _HIGH or h == lo == 0.0 for h, lo in zip(high, low, strict=True))
+        calm = all(LOW < max(h, -lo) < HIGH or h == lo == 0.0 for h, lo in zip(high, low, strict=True))
         if calm and not self._slow:
             return _row(sums, largest, min([0.0, *low]), [0, 0, 0], elements, lanes, factor)
         return self._broken(sums, high, low, again, elements, lanes, factor)
@@ -133,7 +133,7 @@ class Tally:
             h, lo = (math.nan, math.nan) if i in self._slow else next(fast)
             size = max(h, -lo) if not math.isnan(lo) else math.nan
             if size < math.inf:
-                kept += sums[begin:end] if _LOW < size < _HIGH else scaled(again(i), size)
+                kept += sums[begin:end] if LOW < size < HIGH else scaled(again(i), size)
                 largest, lowest = max(largest, size), min(lowest, lo)
             else:
                 total, top, bottom, found = slowly(again(i))

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,8 @@ def attach(
     on_alarm: Callable[[schemas.Alarm], None] | Literal["request_stop"] | None = None,
     step_base: Literal[0, 1] | None = None,
     share: Sequence[str] | None = None,
+    mix: Mapping[str, float] | None = None,
+    batches: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Recorder:
     """Record the lineage of this process's part of a training run.
@@ -57,6 +59,10 @@ def attach(
         step_base: 0 where the loop counts its first update as 0.
         share: `["text"]` sends to the tracker, beyond the default, what persons and exceptions said, the command
             line and environment variables. `lineage.toml` beside training code cannot set it.
+        mix: the declared weight of each domain, which samples are tested against; else the loader's `lineage_data()`
+            or the config may have it.
+        batches: what is known of token ids: `vocab_size`, `pad_id`, `bos_id`, `eos_id`, `ignore_index`,
+            `placeholders`, and `fields`, role -> path of a field whose name does not tell (docs/batches.md).
         settings: any other setting by name, see `lineage doctor`.
 
     Returns the recorder. It never raises: when something fails it says so once, and records less.
@@ -77,6 +83,8 @@ def attach(
             fork=fork,
             name=name,
             on_alarm=on_alarm,
+            mix=mix,
+            batches=batches,
         )
     except Exception as e:
         log.warning("lineage: attaching failed (%s); nothing is recorded. Training goes on.", _said(e))
@@ -117,6 +125,8 @@ def _attach(
     fork: bool,
     name: str | None,
     on_alarm: Any,
+    mix: Mapping[str, float] | None,
+    batches: Mapping[str, Any] | None,
 ) -> Recorder:
     settings.values["dir"] = os.path.abspath(os.path.expanduser(str(settings.dir)))  # type: ignore[index]
     me = world()
@@ -131,6 +141,7 @@ def _attach(
         recorder.live = False
         return recorder
     recorder._leave_unreadable("model", "optimizer", "scheduler", "scaler", "loader")
+    recorder.steps.batching.declare(mix, batches)
     recorder.taken_over = _from_observer(run, recorder)
     parts: list[tuple[Callable[[], Any], str]] = [(recorder.steps.hook, "some live values are not recorded")]
     if me.rank == 0:
@@ -142,13 +153,19 @@ def _attach(
         parts += [(recorder.steps.read_loaded, "loader and random-number state after the load are not shown")]
     if parent is not None or settings.run_id is not None:
         parts += [(recorder.begin, "the ledger is opened later")]
-    parts += [(lambda: atexit.register(recorder.close), "the end is recorded only by rec.close()")]
+    parts += [(lambda: atexit.register(_at_exit, recorder), "the end is recorded only by rec.close()")]
     for part, consequence in parts:
         try:
             part()
         except Exception as e:
             recorder.trouble("attach", e, consequence)
     return recorder
+
+
+def _at_exit(recorder: Recorder) -> None:
+    """The process ends and nobody closed the recorder. With which exit code it ends is not to be seen from here."""
+    recorder.at_exit = True
+    recorder.close()
 
 
 def _from_observer(run: Any, recorder: Recorder) -> TakenOver | None:

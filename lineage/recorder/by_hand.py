@@ -1,6 +1,8 @@
-"""Incidents that a person opens and closes from the training process."""
+"""What a person writes down from the training process: incidents, evaluations."""
 
 from __future__ import annotations
+
+import uuid
 
 from uuid6 import uuid7
 
@@ -28,6 +30,32 @@ def open_incident(
     log.warning("lineage: incident %s is open: %s", incident.uid, incident.title)
     w.tasks.put(lambda: w.seal("incident"))
     return incident.uid
+
+
+def evaluation(
+    w: Writer,
+    checkpoint: str,
+    results: dict[str, float],
+    evaluator: str,
+    evaluator_version: str,
+    data: str | None,
+) -> None:
+    """Write an evaluation. Raises `ValueError` where the checkpoint is named by anything but its uid."""
+    try:
+        uuid.UUID(str(checkpoint))
+    except ValueError:
+        raise ValueError(
+            f"evaluation() takes the uid that rec.checkpoint() returned (lineage.json beside the checkpoint has it); "
+            f"not {str(checkpoint)[:200]!r}"
+        ) from None
+    found = schemas.Evaluation(
+        checkpoint=checkpoint,
+        evaluator=evaluator,
+        evaluator_version=evaluator_version,
+        data=data,
+        results=results,
+    )
+    w.write(found)
 
 
 def close_incident(w: Writer, uid: str, why: str, owner: str | None) -> None:

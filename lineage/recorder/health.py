@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from typing import Any
 
 from ..judge.series_health import Health
 from ..ledger import health
@@ -11,22 +13,29 @@ from .contain import log
 from .writer import Writer
 
 
-def at_end(w: Writer) -> Health | None:
+def observer() -> Any:
+    """The observing part of the layer, where this process is under observation; it may still hold logged rows."""
+    return sys.modules.get(f"{(__package__ or '').rpartition('.')[0]}.observe")
+
+
+def at_end(w: Writer, observer: Any = None) -> Health | None:
     """Judge the series of this segment on the worker thread, write what is found, and say what is worth a look.
 
     Rank 0 does, for all ranks whose rows it sees, within about `exit_timeout` seconds; series without a turn by then
-    are named. None where it was not done; `lineage check` still can.
+    are named. None where it was not done; `lineage check` still can. `observer` is asked for the rows that it holds.
     """
     if w.world.rank != 0:
         return None
     done: list[Health] = []
-    w.tasks.put(lambda: _judge(w, done))
+    w.tasks.put(lambda: _judge(w, observer, done))
     w.tasks.drain(w.settings.exit_timeout * 2)
     return done[0] if done else None
 
 
-def _judge(w: Writer, done: list[Health]) -> None:
+def _judge(w: Writer, observer: Any, done: list[Health]) -> None:
     end = time.monotonic() + w.settings.exit_timeout
+    if observer is not None:
+        observer.catch_up()
     w._lines.drain(w.settings.exit_timeout)
     ledger = Ledger(w.ledger)
     segment = next((s for s in ledger.segments if s.uid == w.ids.segment), None)

@@ -138,8 +138,9 @@ def warn_if_damaged(w: Writer) -> None:
 
 def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     """The last records of a segment: why it ended, what was covered, where it began to be bad, the verdict."""
-    error = error or _unhandled(rec)
-    reason = "exception" if error else "stop_requested" if rec.should_stop else "finished"
+    error = error or _unhandled(rec) or rec.steps.left_by
+    ended = "exited" if rec.at_exit else "finished"
+    reason = "exception" if error else "stop_requested" if rec.should_stop else ended
     w.tasks.drain(w.settings.exit_timeout * 6)  # first: the end is drawn in the regime that they open
     w.write(
         schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec.steps.done)
@@ -148,7 +149,7 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     rec.gaps += _unseen_ranks(w)
     if rec.steps.probing is not None:
         rec.gaps += rec.steps.probing.gaps()
-    w.write(health_.covered(coverage(rec), health.at_end(w)))
+    w.write(health_.covered(coverage(rec), health.at_end(w, health.observer())))
     if w.world.rank == 0:
         if w.outbox is not None and w.world.world_size > 1:
             Follower(w).look()

@@ -21,6 +21,7 @@ class Off(Recorder):
         self.live = False
         self.last_checkpoint = None
         self.gaps = []
+        self.at_exit = False
 
     def trouble(self, part: str, error: BaseException, consequence: str) -> None:
         """Nothing is left that could fail."""
@@ -89,10 +90,13 @@ class OffStep(Step):
     ) -> None:
         """Exceptions of the training code pass through."""
 
-    def batch(self, batch: Any) -> None:
+    def batch(self, batch: Any, **said: Any) -> None:
         """Do nothing."""
 
     def loss(self, loss: Any) -> None:
+        """Do nothing."""
+
+    def domain_loss(self, losses: Mapping[Any, Any]) -> None:
         """Do nothing."""
 
 

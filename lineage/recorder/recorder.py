@@ -46,7 +46,7 @@ class Recorder:
         self.settings, self.world, self.watched = settings, world, watched
         self.tracker, self.parent, self.fork, self.name = tracker, parent, fork, mitigations.text(name)
         self.should_stop = False
-        self.live = True
+        self.live, self.at_exit = True, False
         self.now = boundary.Now()
         self.seen = effective.Seen(world_size=world.world_size)
         self.gaps: list[str] = []
@@ -358,15 +358,7 @@ class Recorder:
         """Record an evaluation of a checkpoint (its uid): evaluator and version, data digest, results."""
         w = self.begin()
         if w is not None:
-            w.write(
-                schemas.Evaluation(
-                    checkpoint=checkpoint,
-                    evaluator=evaluator,
-                    evaluator_version=evaluator_version,
-                    data=data,
-                    results=dict(results),
-                )
-            )
+            by_hand.evaluation(w, checkpoint, dict(results), evaluator, evaluator_version, data)
 
     # -- the end
 

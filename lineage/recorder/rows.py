@@ -19,7 +19,8 @@ STALLED = 0.25
 PATIENCE = 60.0
 """Seconds for which a stalled disk is left to the thread."""
 TOGETHER = 0.05
-"""Seconds for which the many rows of tensors are kept together where steps are shorter: a batch costs by itself."""
+"""Seconds for which the many rows of tensors and samples are kept together where steps are shorter: a batch costs
+by itself."""
 
 
 class Rows:
@@ -40,8 +41,8 @@ class Rows:
         self._queue: deque[tuple[str, list[dict[str, Any]]]] = deque()
         self._writing = threading.Lock()
         self._tables: dict[str, SeriesWriter] = {}
-        self._tensors: deque[Columns] = deque()
-        self._tensors_at = 0.0
+        self._columns: deque[tuple[str, Columns]] = deque()
+        self._columns_at = 0.0
         self._last = time.monotonic()
         self._gaps = deque([0.0], maxlen=8)
         self._stalled_until = 0.0
@@ -66,11 +67,16 @@ class Rows:
         else:
             self._thread.put(self._on_thread)
 
-    def put_tensors(self, columns: Columns) -> None:
-        """Take the rows of all tensors of one step. They are written on the thread, and of short steps together."""
-        self._tensors.append(columns)
-        if time.monotonic() - self._tensors_at > TOGETHER:
-            self._tensors_at = time.monotonic()
+    def put_aside(self, table: str, rows: list[dict[str, Any]]) -> None:
+        """Take rows of another thread than the training one: they are always written on the thread of the series."""
+        self._queue.append((table, rows))
+        self._thread.put(self._on_thread)
+
+    def put_columns(self, table: str, columns: Columns) -> None:
+        """Take the many rows of one step. They are written on the thread, and of short steps together."""
+        self._columns.append((table, columns))
+        if time.monotonic() - self._columns_at > TOGETHER:
+            self._columns_at = time.monotonic()
             self._thread.put(self._on_thread)
 
     def drain(self, timeout: float) -> bool:
@@ -83,7 +89,7 @@ class Rows:
         def seal() -> None:
             with self._writing:
                 self._flush()
-                self._flush_tensors()
+                self._flush_columns()
                 for name, table in self._tables.items():
                     try:
                         table.close()
@@ -96,17 +102,20 @@ class Rows:
     def _on_thread(self) -> None:
         with self._writing:
             self._flush()
-            self._flush_tensors()
+            self._flush_columns()
 
     def _flush(self) -> None:
         """Write all that waits, in order. Rows that the disk refuses are lost; later ones are tried again."""
         while self._queue:
             self._write(*self._queue.popleft())
 
-    def _flush_tensors(self) -> None:
-        found = [self._tensors.popleft() for _ in range(len(self._tensors))]
-        if found:
-            self._write("tensors", joined(found))
+    def _flush_columns(self) -> None:
+        tables: dict[str, list[Columns]] = {}
+        for _ in range(len(self._columns)):
+            table, columns = self._columns.popleft()
+            tables.setdefault(table, []).append(columns)
+        for table, found in tables.items():
+            self._write(table, joined(found))
 
     def _write(self, name: str, rows: list[dict[str, Any]] | Columns) -> None:
         try:

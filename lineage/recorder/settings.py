@@ -68,6 +68,12 @@ def _count(text: str) -> int:
     return value
 
 
+def _samples(text: str) -> int:
+    """A number of samples; `true` stands for the default."""
+    known = _WORDS.get(text.strip().lower()) if not text.strip().isdigit() else None
+    return _count(text) if known is None else 256 * known
+
+
 def _one_of(*values: Any) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         for value in values:
@@ -107,6 +113,10 @@ SETTINGS: Mapping[str, Setting] = {
         False, _bool, "a step with a non-finite gradient leaves weights and optimizer as they were"
     ),
     "fingerprints": Setting(True, _bool, "fingerprints of batches"),
+    "samples": Setting(256, _samples, "most samples of a step that get a row of their own; 0 none"),
+    "recent_samples": Setting(
+        65536, _count, "samples that are remembered, so that one that is read again is found; 0 none"
+    ),
     "exit_timeout": Setting(5.0, _seconds, "seconds that closing waits for the tracker"),
     "on_alarm": Setting(None, _one_of("request_stop"), "`request_stop` sets rec.should_stop at an alarm"),
     "step_base": Setting(1, _one_of(0, 1), "0 where the training loop counts its first update as 0"),

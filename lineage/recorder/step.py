@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..capture.batch import Fingerprint, fingerprint
+from ..capture.batch import Fingerprint
 from ..capture.later import Later
 from .contain import contained
+from .domain_losses import DomainLosses
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -20,6 +22,7 @@ class Step:
         self.recorder, self.step = recorder, step
         self.batches: list[Fingerprint] = []
         self.losses: list[Any] = []
+        self.domain_losses = DomainLosses()
         self.lr: float | None = None
         self._first = batch
 
@@ -40,10 +43,16 @@ class Step:
         self.recorder.steps.exit(self, error)
 
     @contained("fingerprints", "batches of some steps are not fingerprinted")
-    def batch(self, batch: Any) -> None:
-        """Record a micro-batch: its fingerprint, samples and tokens."""
+    def batch(self, batch: Any, *, ids: Any = None, domains: Any = None) -> None:
+        """Record a micro-batch: its fingerprint, statistics and samples.
+
+        Args:
+            batch: what the model is fed, in any container.
+            ids: the id of each sample, where the batch holds none: a list or tensor of integers or texts.
+            domains: the domain of each sample, or one text for the whole micro-batch.
+        """
         if self.recorder.live and self.recorder.settings.fingerprints:
-            self.batches.append(fingerprint(batch))
+            self.batches.append(self.recorder.steps.batching.fingerprint(batch, ids, domains))
             self.recorder.recent.add(self.step, batch)
 
     @contained("loss", "losses of some steps are not recorded")
@@ -58,6 +67,16 @@ class Step:
                     f"the loss is no scalar: its shape is {tuple(loss.shape)}; give st.loss(loss.mean())"
                 )
             self.losses.append(loss.detach().clone() if hasattr(loss, "detach") else float(loss))
+
+    @contained("loss", "losses of some domains are not recorded")
+    def domain_loss(self, losses: Mapping[Any, Any]) -> None:
+        """Record this rank's loss of each domain that is in the batch: {"web": tensor or number, ...}.
+
+        With accumulation, once per micro-batch; a domain's value is the mean over those that gave it. It stands in
+        the series as the signal `loss of web`, for at most 64 domains of a run. Nothing waits for the device.
+        """
+        if self.recorder.live:
+            self.domain_losses.add(losses)
 
     def take_loss(self) -> tuple[Later | None, float | None]:
         """The step's mean loss: on its way from the device, or as a number."""

@@ -12,6 +12,7 @@ from ..capture import autocast, clip, code, effective, later, mode, modules, sta
 from ..judge import restore as restore_
 from ..ledger import blobs
 from . import boundary, incidents, saving, streams
+from .batching import Batching
 from .contain import contained, log
 from .in_run import InRun
 from .probing import Probing, columns
@@ -38,11 +39,14 @@ class Stepping:
         self.tokens = 0
         """consumed samples and tokens, global and cumulative"""
         self.back = False
+        self.left_by: SystemExit | None = None
+        """the exit with an error code that ended the last step"""
         self.norm: Any = None
         self.probing: Probing | None = None
         self.modes: mode.Modes | None = None
         self.streams = streams.Streams()
         self.drift = InRun(rec)
+        self.batching = Batching(rec)
         self.unwatch: Callable[[], None] = lambda: None
         self.loaded: list[schemas.ComponentDigest] = []
         self.count_from(rec.parent)
@@ -177,6 +181,7 @@ class Stepping:
         if step.lr is not None:
             self.rec.seen.rate(step.lr)
         pending = self._pending(step)
+        self.left_by = error if isinstance(error, SystemExit) and error.code else None
         if error is None:
             self.done = w.step = step.step
             if self.modes is not None:  # now: between the updates an evaluation may have it in eval mode
@@ -197,6 +202,7 @@ class Stepping:
             pending.later["loss"] = loss
         elif number is not None:
             pending.plain["loss"] = number
+        self.batching.losses(step, pending)
         if hasattr(self.norm, "detach") and not hasattr(self.norm, "to_local"):
             # a distributed tensor's full value would take a collective, and we issue none
             pending.later["grad_norm"] = later.Later(self.norm)
@@ -221,18 +227,19 @@ class Stepping:
         for values in self.streams.arrived(wait=wait):
             w.rows(
                 probes=streams.rows(w.ids.segment, self.rec.world.rank, values),
-                batches=streams.batch_rows(w.ids.segment, self.rec.world.rank, values),
+                batches=self.batching.rows(w, values.step, values.at, values.batches),
             )
             for signal, phase, finding in self.streams.judge(values):
                 incidents.raise_alarm(self.rec, w, signal, phase, finding, values)
             if values.frame is not None:
                 self._probed(w, values.frame)
+            self.batching.judge(w, values.step, values.batches)
 
     def _probed(self, w: Writer, frame: Frame) -> None:
         """What probes read of one step: rows by tensor, and what the checks find."""
         found = columns(w.ids.segment, self.rec.world.rank, frame)
         if found is not None:
-            w.tensors(found)
+            w.columns("tensors", found)
         for finding in self.probing.findings(frame) if self.probing else []:
             w.write(finding, step=frame.step)
             if finding.severity != "note":
@@ -252,6 +259,7 @@ class Stepping:
                 # code and environment come from threads that may still run now; the live values must not move on
                 first.code, first.environment = self._code_after_first(w), self.rec.now.environment
                 first.batches = self._first_batches(step) if parent is not None else []
+                first.epoch = self.rec.watched.epoch()
                 boundary.judge(w, parent, first, declared)
 
             w.tasks.put(judge)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from .._rooms import schemas
 from ..capture import later
 from ..capture.batch import Fingerprint
+from ..capture.batch_facts import BatchFacts
 from ..capture.later import Later
 from ..judge.detect_signal import SIGNALS, SignalDetector
 from ..judge.detectors import RULES, Abnormal, Finding
+from .domain_losses import Part
 from .probing import Probing, tensors
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ class Pending:
 
     step: int
     plain: dict[str, float] = field(default_factory=dict)
-    later: dict[str, Later] = field(default_factory=dict)
+    later: dict[str, Later | Part] = field(default_factory=dict)
     probed: tuple[Probing, OnItsWay] | None = None
     batches: list[Fingerprint] = field(default_factory=list)
     at: Any = None
@@ -49,7 +51,7 @@ class Values:
     signals: dict[str, float]
     tensors: list[str]
     """parameters whose local gradient is not finite, in the order in which their gradients arrived"""
-    batches: list[tuple[str, int, int]]
+    batches: list[BatchFacts]
     frame: Frame | None = None
     """what the probes read"""
 
@@ -93,7 +95,7 @@ class Streams:
         signals = dict(p.plain)
         for name, value in p.later.items():
             signals[name] = _mean(value.values())
-        batches = [(b.digest(), b.samples, b.tokens) for b in p.batches]
+        batches = [b.facts() for b in p.batches]
         if p.probed is None:
             return Values(p.step, p.at, signals, [], batches)
         probing, sent = p.probed
@@ -167,23 +169,6 @@ def rows(segment: str, rank: int, values: Values) -> list[dict[str, Any]]:
             "at": values.at,
         }
         for signal, value in values.signals.items()
-    ]
-
-
-def batch_rows(segment: str, rank: int, values: Values) -> list[dict[str, Any]]:
-    """The fingerprint rows of one step."""
-    return [
-        {
-            "segment": segment,
-            "rank": rank,
-            "step": values.step,
-            "micro": micro,
-            "digest": digest,
-            "samples": samples,
-            "tokens": tokens,
-            "at": values.at,
-        }
-        for micro, (digest, samples, tokens) in enumerate(values.batches)
     ]
 
 

@@ -17,7 +17,8 @@ BY_STEP = ("loss", "grad_norm_local", "grad_norm", "batch fingerprints")
 
 def exit_lines(rec: Recorder, w: Writer, left: int) -> list[str]:
     """What is on the disk after the writer was closed, in a few lines. `left`: what the tracker still lacks."""
-    passed = f"steps {rec.steps.first}-{rec.steps.done}" if rec.steps.first is not None else "no steps"
+    made = rec.steps.first is not None and rec.steps.done >= rec.steps.first
+    passed = f"steps {rec.steps.first}-{rec.steps.done}" if made else "no steps"
     if not w.journal.path.is_file():
         return [
             f"lineage: NOTHING of rank {w.world.rank} is on record: neither {w.asked} nor {w.journal.ledger} took "
@@ -41,6 +42,8 @@ def exit_lines(rec: Recorder, w: Writer, left: int) -> list[str]:
     if lost and any(n in BY_STEP for n in found.recorded):
         values = ", ".join(n for n in found.recorded if n in BY_STEP)
         lines.append(f"lineage: LOST: {values} of {passed}: their files in {w.ledger}/series are not there")
+    elif w.failures.get("series"):
+        lines.append(f"lineage: LOST: values of some of {passed}: {w.failures['series']} writes were refused")
     if found.missing:
         what, line = next(iter(found.missing.items()))
         others = f" (also missing: {', '.join(list(found.missing)[1:])})" if len(found.missing) > 1 else ""
@@ -48,7 +51,10 @@ def exit_lines(rec: Recorder, w: Writer, left: int) -> list[str]:
     elif not lost:
         lines.append("lineage: nothing that this version can record is missing")
     command = "lineage first-bad" if spikes else "lineage sync" if left else "lineage show"
-    lines.append(f"lineage: next: {command} {ledger}")
+    if ledger != w.asked and (w.asked / "journal").is_dir():
+        lines.append(f"lineage: next: make room, then cp -R {ledger}/. {w.asked}/ && {command} {w.asked}")
+    else:
+        lines.append(f"lineage: next: {command} {ledger}")
     return lines
 
 

@@ -70,13 +70,19 @@ class Writer:
         self.outbox = self._open_outbox(tracker)
 
     def _notice_twin(self) -> None:
-        """Another process that writes for the same rank of the same segment is said; both records are kept."""
+        """Another process that writes for the same rank is said; both records are kept.
+
+        In this segment any other one; in an earlier segment of the run one that still lives.
+        """
         mine = self.journal.path
         same_process = layout.writer_of(mine.name)  # the observer's, before it handed over
-        found = mine.parent.glob(f"*-{self.world.rank:05d}-*.jsonl")
-        twins = [p.name for p in found if layout.writer_of(p.name) != same_process]
+        found = sorted(mine.parent.parent.glob(f"*/*-{self.world.rank:05d}-*.jsonl"))
+        others = [p for p in found if layout.writer_of(p.name) != same_process]
+        twins = [f"{p.parent.name}/{p.name}" for p in others if p.parent == mine.parent or layout.held(p)]
         if twins:
-            text = f"another process also writes for rank {self.world.rank} of this segment: {', '.join(twins[:3])}"
+            text = (
+                f"another process also writes for rank {self.world.rank} of this run: {', '.join(twins[:3])}"
+            )
             log.warning("lineage: LIN-J011: %s. Both are kept; check how ranks are started.", text)
             self.journal.append(
                 schemas.Degraded(
@@ -84,7 +90,7 @@ class Writer:
                     part="journal",
                     error=text,
                     consequence="values of both processes stand under one rank",
-                    remedy="give each process its own RANK",
+                    remedy="end the other process, or give each its own RANK or run id",
                 )
             )
 
@@ -141,10 +147,15 @@ class Writer:
         if os.getpid() == self._pid:
             self._lines.put(tables)
 
-    def tensors(self, columns: Columns) -> None:
-        """Write the rows of all tensors that were read in one step."""
+    def metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows of what the training code logged, as the observer saw it. Any thread may."""
         if os.getpid() == self._pid:
-            self._lines.put_tensors(columns)
+            self._lines.put_aside("metrics", rows)
+
+    def columns(self, table: str, columns: Columns) -> None:
+        """Write the many rows that one step has in a table: all tensors that were read, all samples."""
+        if os.getpid() == self._pid:
+            self._lines.put_columns(table, columns)
 
     def series_kept(self) -> bool:
         """Whether any file of this process's step values is on the disk."""

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn
 
-from lineage.probes import host
+from lineage.probes import host, small
 from lineage.probes.columns import WIDTH
 from lineage.probes.gradients import Gradients
 from lineage.probes.probes import Probes, Settings
@@ -27,7 +27,8 @@ def test_running_out_of_memory_in_one_tensor_leaves_the_others_and_the_training(
     model = net()
     optimizer = torch.optim.AdamW(model.parameters())
     probes = Probes(model=model, optimizer=optimizer)
-    read = host.read
+    read, room = host.read, small.fits
+    monkeypatch.setattr(small, "fits", lambda g: g.numel() != model.head.weight.numel() and room(g))
 
     def once(flats: Any, **options: Any) -> Any:
         if flats[0].numel() == model.head.weight.numel():
@@ -127,6 +128,7 @@ def test_a_probe_that_breaks_does_not_reach_the_training_loop(monkeypatch: pytes
         raise RuntimeError("broken on purpose")
 
     monkeypatch.setattr(probes.reader, "read", broken)
+    monkeypatch.setattr(small, "together", broken)
     monkeypatch.setattr(probes._optimizer, "read", broken)
     probes.start()
     loss_of(model, batch(1)).backward()

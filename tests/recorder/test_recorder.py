@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ torch = pytest.importorskip("torch")
 import lineage
 import schemas
 import trackers
+from lineage.judge import graph
 
 from .loop import Loop, attach, only
 
@@ -492,3 +495,60 @@ def test_a_loop_that_counts_from_zero_unsaid_is_a_gap(tmp_path: Path) -> None:
         "the loop counts from 0: pass step_base=0 to lineage.attach"
         in only(tmp_path).last("coverage").payload.gaps
     )
+
+
+ENDS = """
+import sys
+from tests.recorder.loop import Loop, attach
+
+loop, how = Loop(), sys.argv[2]
+rec = attach(loop, sys.argv[1])
+loop.run(rec, 3)
+if how == "close":
+    rec.close()
+elif how in ("exit in a step", "exit 0 in a step"):
+    with rec.step(4):
+        sys.exit(3 if how == "exit in a step" else 0)
+elif how == "exception":
+    with rec.step(4):
+        raise ValueError("bad shard")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "error", "last"),
+    [
+        ("close", "finished", None, 3),
+        ("falls off the end", "exited", None, 3),
+        ("exit in a step", "exception", "SystemExit: 3", 3),
+        ("exit 0 in a step", "exited", None, 3),
+        ("exception", "exception", "ValueError: bad shard", 3),
+    ],
+)
+def test_how_a_segment_ended_is_no_more_than_was_seen(
+    tmp_path: Path, how: str, reason: str, error: str | None, last: int
+) -> None:
+    """Closed by the code, left behind at exit, or ended by an error; a step that failed is no step that was made."""
+    subprocess.run(
+        [sys.executable, "-c", ENDS, str(tmp_path), how],
+        cwd=Path(__file__).parents[2],
+        check=False,
+        stderr=subprocess.DEVNULL,
+    )
+    ledger = only(tmp_path)
+    end = ledger.last("segment_end").payload
+    assert (end.reason, end.error, end.last_step) == (reason, error, last)
+    found = graph.build(ledger.records, reached=ledger.reached)
+    assert list(found.last_step.values()) == [last]
+
+
+def test_an_evaluation_of_something_that_is_no_uid_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message says what to give; nothing is recorded."""
+    loop = Loop()
+    with attach(loop, tmp_path) as rec:
+        loop.run(rec, 2)
+        rec.evaluation("step-2", {"mmlu": 0.3}, evaluator="harness", evaluator_version="1")
+    assert "takes the uid that rec.checkpoint() returned" in caplog.text
+    assert not only(tmp_path).of("evaluation")
