@@ -272,10 +272,12 @@ class Observation:
     # -- the end
 
     def ended(self, key: Key, code: int | None) -> None:
-        """A tracker's run ended. Files may still be saved; the segment ends with the process, or the next run."""
+        """A tracker's run ended. Files may still be saved; the segment ends with the process, or the next run.
+
+        Without a code the training code ended it, and said nothing of a failure.
+        """
         self.active.discard(key)
-        if code is not None:
-            self._exit = code
+        self._exit = code if code is not None else self._exit or 0
 
     def close(self, timeout: float) -> list[str]:
         """End the segment within about `timeout` seconds. Returns the lines for a person."""

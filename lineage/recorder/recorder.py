@@ -276,7 +276,7 @@ class Recorder:
             concept,
             before=before,
             after=after,
-            why=why,
+            why=why or "not stated",
             hypothesis=hypothesis,
             who=who,
             smallest_justified=smallest_justified,
