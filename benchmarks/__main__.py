@@ -26,6 +26,7 @@ EXPERIMENTS = {
     "attach": "start-up, imports included",
     "step": "what a training step costs with the layer",
     "digest": "how fast tensors are digested",
+    "batches": "what the fingerprint of a batch costs, beside hashes of its bytes",
     "probes": "what probes add to a step of a GPT of 30 M parameters, beside other ways of watching",
     "observe": "what the observer adds to a log call, and to the start of a process",
     "config": "how long two configs take to compare",
@@ -39,6 +40,7 @@ SMOKE: dict[str, dict[str, Any]] = {
     "attach": {"rounds": 1, "imports": 1},
     "step": {"plan": None},  # set where torch may be imported
     "digest": {"rounds": 1, "megabytes": 1},
+    "batches": {"rounds": 1, "calls": 1, "rows": 2, "length": 16},
     "probes": {"size": None, "rounds": 1},  # set where torch may be imported
     "observe": {"rounds": 1, "calls": 3, "starts": 1},
     "config": {"rounds": 1, "sizes": (100,)},

@@ -17,6 +17,7 @@ from . import _rooms
 from ._build import VERSION
 
 if TYPE_CHECKING:
+    from .capture.in_worker import fingerprinted
     from .ledger.reader import Ledger, LedgerNotFound, open_ledger
     from .recorder.attach import attach
     from .recorder.recorder import Recorder
@@ -26,6 +27,7 @@ DamagedInstallation = _rooms.DamagedInstallation
 
 _LAZY = {
     "attach": ".recorder.attach",
+    "fingerprinted": ".capture.in_worker",
     "Recorder": ".recorder.recorder",
     "Ledger": ".ledger.reader",
     "LedgerNotFound": ".ledger.reader",
@@ -39,6 +41,7 @@ __all__ = [
     "Recorder",
     "__version__",
     "attach",
+    "fingerprinted",
     "open_ledger",
 ]
 

@@ -43,6 +43,10 @@ class Drift(Model):
     moment: Literal["resume", "in_run", "reported"] = "resume"
     parent_checkpoint: Uid | None = None
     from_step: int = Field(description="the first update made under the new values")
+    lower_bound: str | None = Field(
+        default=None,
+        description="where no step is known and `from_step` is only the earliest: what is known instead, as a date",
+    )
     changes: list[Change]
     unclassified: list[Change] = []
     confounded: bool = Field(description="two or more changes of class R or C at one restart")
@@ -58,6 +62,7 @@ class Regime(Model):
     id: Digest = Field(description="sha256 over canonical JSON of the effective values of classes R and C")
     index: int = Field(ge=0, description="number on its branch, from 0")
     from_step: int
+    lower_bound: str | None = Field(default=None, description="as in the drift that opens it")
     previous: Digest | None = None
     values: dict[str, Scalar]
     because: list[str] = Field(default=[], description="the changes, one line each")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -130,6 +130,22 @@ def read_line(raw: bytes, *, file: str = "", line: int = 0) -> Record:
 
     Raises `RecordError` with kind `bad_json`, `unknown_schema` or `invalid`; the text says what to do.
     """
+    if len(raw) < _LARGE:
+        return _read_line(raw, file, line)
+    return replace(_read_large(raw), file=file, line=line)
+
+
+_LARGE = 256 * 1024
+"""Bytes from which on a line is kept as read: a process that reads its ledger several times parses a config of
+100,000 values once."""
+
+
+@lru_cache(maxsize=2)
+def _read_large(raw: bytes) -> Record:
+    return _read_line(raw, "", 0)
+
+
+def _read_line(raw: bytes, file: str, line: int) -> Record:
     try:
         data = json.loads(raw)
     except (ValueError, RecursionError) as e:

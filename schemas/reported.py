@@ -48,7 +48,15 @@ class Reported(Model):
         default=None,
         description="the comparison of two configs that this is a difference of; its differences came together",
     )
-    before: Scalar | None = None
+    keys: list[str] = Field(
+        default=[], description="config keys that carry it, where two configs were compared"
+    )
+    difference: str | None = Field(
+        default=None, description="every one of these keys with its two values, masked, in one line"
+    )
+    before: Scalar | None = Field(
+        default=None, description="value of the first of `keys`, or as the source gives it"
+    )
     after: Scalar | None = None
     text: str | None = Field(default=None, description="what a person wrote beside it, masked; never judged")
     problems: list[str] = Field(default=[], description="what could not be read, placed or believed")

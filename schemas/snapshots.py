@@ -23,6 +23,7 @@ class Config(Model):
     digest: Digest = Field(description="sha256 over the canonical JSON of the masked values")
     masked: int = Field(default=0, description="how many values looked like secrets")
     argv: list[str] = Field(default=[], description="the command line, masked")
+    problems: list[str] = Field(default=[], description="what of the config was left out or is odd, and why")
 
 
 class EffectiveValue(Model):

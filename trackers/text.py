@@ -90,12 +90,16 @@ def without_message(error: str) -> str:
 
 
 def finding(record: schemas.Envelope | schemas.Record) -> tuple[str, str]:
-    """Return a finding's name on a page, `finding/<code>`, and the finding in words."""
+    """Return a finding's name on a page, `finding/<code>`, and the finding in words.
+
+    Codes of logged series (`LIN-S...`) may be found of several: there the key of the series follows.
+    """
     f: schemas.Finding = record.payload  # type: ignore[assignment]
     names = ", ".join(f.names[:5]) + (", ..." if len(f.names) > 5 else "")
     at = "" if record.step is None else f" (seen after step {record.step:,} on rank {record.rank})"
     said = f"{f.severity}: {f.subject}: {f.text}{f': {names}' if names else ''}{at}"
-    return f"finding/{f.code}", f"{said}. Next: {f.remedy}" if f.remedy else said
+    where = f"/{f.subject[:80]}" if f.code.startswith("LIN-S") else ""
+    return f"finding/{f.code}{where}", f"{said}. Next: {f.remedy}" if f.remedy else said
 
 
 def degraded(record: schemas.Envelope | schemas.Record, *, message: bool = False) -> str:

@@ -12,7 +12,7 @@ from . import batch_stats as stats
 from .batch_facts import BatchFacts, Part
 from .batch_samples import Content
 from .batch_sheet import Arriving, Sheet
-from .batch_view import Field, Known, flat, is_integer, is_tensor, view
+from .batch_view import NOTHING, Field, Known, flat, is_integer, is_tensor, view
 from .later import Later
 
 
@@ -54,7 +54,7 @@ class Fingerprint:
         self.__dict__.update(state)
 
 
-def fingerprint(batch: Any, known: Known = Known(), *, ids: Any = None, domains: Any = None) -> Fingerprint:
+def fingerprint(batch: Any, known: Known = NOTHING, *, ids: Any = None, domains: Any = None) -> Fingerprint:
     """Fingerprint a batch. Nothing waits for the device, nothing is copied off it but the result.
 
     Integer tensors are taken as int64, so that a batch moved to another device or integer type stays the
@@ -86,7 +86,7 @@ def fingerprint(batch: Any, known: Known = Known(), *, ids: Any = None, domains:
         width=found.width,
         known=known,
         plain={r: v for r, v in named.items() if not is_tensor(v)},
-        texts=[] if count else [f.value for f in found.fields if isinstance(f.value, list)],
+        texts=[] if count else found.columns(),
         notes=notes,
     )
     return Fingerprint(found.samples, found.tokens, sheet.send(Later), plan)

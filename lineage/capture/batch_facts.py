@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import digest as d
 from .batch_samples import TOKENS
 from .batch_sheet import Arriving
 from .batch_view import Known
@@ -146,11 +147,18 @@ def _digest(plan: Plan, arrived: Arriving) -> str:
     for part in plan.parts:
         content = part.text
         if content is None:
-            found = [*(arrived.get(part.path) or []), *(arrived.get(f"{part.path} cut") or [])]
-            content = " ".join(d.finish("", found[i : i + 2]) for i in range(0, len(found), 2))
+            content = _lanes(arrived, part.path) + _lanes(arrived, f"{part.path} cut")
         sha.update(f"{part.head} {content}\n".encode())
-    sha.update(f"{arrived.get(TOKENS)}\n".encode())
+    sha.update(_lanes(arrived, TOKENS).encode())
     return sha.hexdigest()[:LENGTH]
+
+
+def _lanes(arrived: Arriving, name: str) -> str:
+    """The lanes under a name, of a tensor or of its rows in their order: in hex, each in eight bytes, low one first."""
+    found = array.array("q", arrived.get(name) or [])
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found.tobytes().hex()
 
 
 def _rows(plan: Plan, arrived: Arriving) -> Samples:
@@ -158,7 +166,7 @@ def _rows(plan: Plan, arrived: Arriving) -> Samples:
     keys = []
     if lanes is not None:
         keys = [((a & _M64) << 64) | (b & _M64) for a, b in zip(lanes[::2], lanes[1::2], strict=True)]
-    elif plan.texts and len({len(t) for t in plan.texts}) == 1:
+    elif plan.texts:
         keys = [_of_texts(row) for row in zip(*plan.texts, strict=True)]
     ids = _column(plan, arrived, "sample_ids", len(keys))
     domains = _column(plan, arrived, "domains", len(keys))
@@ -218,15 +226,15 @@ def _lengths(plan: Plan, arrived: Arriving) -> dict[str, Any]:
             "length_max": max(found),
             **documents,
         }
-    documents = arrived.one("documents")
-    if not documents or arrived.one("starts") != documents:
+    count = arrived.one("documents")
+    if not count or arrived.one("starts") != count:
         return {}
     inside = arrived.one("in_documents") or 0
     return {
         "length_min": arrived.one("shortest"),
-        "length_mean": inside / documents,
+        "length_mean": inside / count,
         "length_max": arrived.one("longest"),
-        "documents": documents,
+        "documents": count,
     }
 
 
@@ -235,7 +243,7 @@ def _padding(plan: Plan, arrived: Arriving, pad: int | None) -> float | None:
     if not plan.tokens:
         return None
     lengths = arrived.get("lengths")
-    if lengths is not None and all(0 <= n for n in lengths) and sum(lengths) <= plan.tokens:
+    if lengths is not None and all(n >= 0 for n in lengths) and sum(lengths) <= plan.tokens:
         return 1.0 - sum(lengths) / plan.tokens
     known = plan.known
     if pad is not None and known.pad_id not in (*known.eos_ids, *known.bos_ids):

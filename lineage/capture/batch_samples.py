@@ -47,9 +47,10 @@ class Content:
             sheet.put(f"{f.path} cut", d.lanes(f.value.offsets.long()))
 
     def put(self, sheet: Sheet) -> tuple[int, rows.Segments | None]:
-        """Put all digests on the sheet; returns how many samples there are, and how a packed batch is cut."""
-        import torch
+        """Put all digests on the sheet; returns how many samples there are, and how a packed batch is cut.
 
+        Of the whole, the lanes of its rows are sent as they are: their order is what tells one order from another.
+        """
         total = None
         matrix = self._tokens is not None and self._tokens.dim() == 2
         if self._tokens is not None or self._marks is not None:
@@ -57,15 +58,10 @@ class Content:
             lanes = rows.of_words(whole if matrix else whole.reshape(1, -1))
             if matrix and self._marks is None and self._found.mask is None:
                 total = lanes
-            sheet.put(TOKENS, rows.folded(lanes))
-        devices: dict[Any, list[str]] = {}
+            sheet.put(TOKENS, lanes)
         for path, (lanes, _) in self._rows.items():
-            devices.setdefault(lanes.device, []).append(path)
-        for paths in devices.values():
-            folded = rows.folded(torch.stack([self._rows[p][0] for p in paths]))
-            for i, path in enumerate(paths):
-                sheet.put(path, folded[i])
-        return self._samples(sheet, total if matrix else None)
+            sheet.put(path, lanes)
+        return self._samples(sheet, total)
 
     @staticmethod
     def _sum(one: Any, other: Any) -> Any:
@@ -78,7 +74,9 @@ class Content:
             total, lengths = rows.of_segments(self._tokens, cut), cut.lengths
         elif self._tokens is not None and self._tokens.dim() == 2:
             if total is None:
-                total = rows.of_words(self._tokens if found.mask is None else self._tokens * found.mask)
+                total = rows.of_words(
+                    self._tokens if found.mask is None else self._tokens * found.mask.long()
+                )
             total = self._with_rows(total)
         else:
             total = self._with_rows(None)

@@ -20,16 +20,22 @@ class Sheet:
 
     def send(self, later: Callable[[Any], Later]) -> Arriving:
         """One `Later` for each device."""
-        import torch
-
-        laters, places = [], {}
+        laters: list[Later] = []
+        places: dict[str, tuple[int, int, int]] = {}
         for parts in self._parts.values():
+            import torch  # a loop without tensors need not have it
+
             at = 0
             for name, found in parts:
                 places[name] = (len(laters), at, at + int(found.numel()))
                 at += int(found.numel())
-            laters.append(later(torch.cat([p.reshape(-1).to(torch.int64) for _, p in parts])))
+            laters.append(later(torch.cat([_flat(p, torch.int64) for _, p in parts])))
         return Arriving(tuple(laters), places)
+
+
+def _flat(t: Any, dtype: Any) -> Any:
+    t = t if t.dim() == 1 else t.reshape(-1)
+    return t if t.dtype == dtype else t.to(dtype)
 
 
 class Arriving:

@@ -6,6 +6,7 @@ Names decide, and shapes must fit. What neither shows is left out: nothing is gu
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,6 +73,10 @@ class Known:
     """ids that stand for what is no token, such as an image, and are out of range on purpose"""
     fields: Mapping[str, str] = field(default_factory=dict)
     """role -> path of the field, for batches whose names do not tell: {"labels": "1"}"""
+
+
+NOTHING = Known()
+"""Nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +151,12 @@ class View:
         """Elements of the token ids, padding included; 0 where the batch shows none."""
         return int(self.ids.numel()) if self.ids is not None else 0
 
+    def columns(self) -> list[list[Any]]:
+        """Lists of plain values that are content, one for each sample; for batches that hold no tensor."""
+        layout = [self.roles[r] for r in LAYOUT if r in self.roles]
+        lists = [f.value for f in self.fields if isinstance(f.value, list) and f not in layout]
+        return [v for v in lists if len(v) == self.samples]
+
     def alike(self, f: Field) -> bool:
         """Whether a field has one integer for each token id, where these are."""
         t = flat(f.value)
@@ -174,7 +185,7 @@ def is_integer(value: Any) -> bool:
     return not value.is_floating_point() and not value.is_complex()
 
 
-def view(batch: Any, known: Known = Known()) -> View:
+def view(batch: Any, known: Known = NOTHING) -> View:
     """Look at a batch."""
     fields = list(walk("", batch))
     named = {f".{path.lstrip('.')}": role for role, path in known.fields.items()}
@@ -249,12 +260,15 @@ def walk(path: str, value: Any, depth: int = 0) -> Iterator[Field]:
             yield from walk(f"{path}.{f.name}", getattr(value, f.name, None), depth + 1)
     elif isinstance(getattr(value, "data", None), Mapping):
         yield from walk(path, value.data, depth + 1)
-    elif hasattr(value, "__array__"):
-        yield Field(path, _of_array(value))
-    elif isinstance(value, int | float | str | bool | bytes | None):
-        yield Field(path, value)
     else:
-        yield Field(path, type(value).__qualname__)
+        yield Field(path, _single(value))
+
+
+def _single(value: Any) -> Any:
+    """What is no container: a plain value, an array as a tensor, and of anything else its type."""
+    if isinstance(value, int | float | str | bool | bytes | None):
+        return value
+    return _of_array(value) if hasattr(value, "__array__") else type(value).__qualname__
 
 
 def _column(path: str, value: Any) -> Any:
@@ -264,8 +278,10 @@ def _column(path: str, value: Any) -> Any:
     if all(isinstance(v, str | int | float | None) for v in value):
         return value
     if all(isinstance(v, list) and v and all(type(i) is int for i in v) for v in value):
-        import torch
-
+        try:
+            import torch
+        except ImportError:  # then each is a column of its own
+            return None
         return _joined([torch.tensor(v, dtype=torch.int64, device="cpu") for v in value])
     if all(is_tensor(v) and v.dim() == 1 and is_integer(v) and not _is_nested(v) for v in value):
         # of equal length they may be the columns of a batch that torch's own collate function made
@@ -304,10 +320,12 @@ def _jagged(value: Any) -> Any:
 
 
 def _of_array(value: Any) -> Any:
-    import torch
-
     try:
+        import torch
+
         return torch.as_tensor(value)
+    except ImportError:  # another framework's loop: the content counts, row by row it is not read
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     except TypeError:  # of texts or objects
         found = value.tolist() if hasattr(value, "tolist") else repr(value)
         return found if isinstance(found, list | str) else repr(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
 import rfc8785
@@ -30,6 +31,31 @@ def digest(value: Any) -> str:
     "-Infinity", and whole numbers beyond 2^53 are decimal strings.
     """
     return "sha256:" + hashlib.sha256(rfc8785.dumps(_plain(value))).hexdigest()
+
+
+def digest_of(values: Mapping[str, schemas.Scalar]) -> str:
+    """Return the digest of tagged values: that of `{key: {"type": ..., "value": ...}}`, leaf by leaf.
+
+    The same as `digest`, for configs of many keys.
+    """
+    sha = hashlib.sha256(b"{")
+    keys = sorted(values) if "".join(values).isascii() else sorted(values, key=lambda k: k.encode("utf-16be"))
+    for i, key in enumerate(keys):
+        sha.update(f"{',' if i else ''}{encode_basestring(key)}:{_tagged(values[key])}".encode())
+    sha.update(b"}")
+    return "sha256:" + sha.hexdigest()
+
+
+def _tagged(scalar: schemas.Scalar) -> str:
+    """A tagged value as RFC 8785 has it, the parts of a list likewise; numbers by the library."""
+    kind, value = scalar.type, scalar.value
+    if kind in ("str", "repr") and isinstance(value, str):
+        told = encode_basestring(text(value))
+    elif kind == "list" and isinstance(value, list):
+        told = f"[{','.join(map(_tagged, value))}]"
+    else:
+        told = rfc8785.dumps(_plain(value)).decode()
+    return f'{{"type":"{kind}","value":{told}}}'
 
 
 def digest_bytes(data: bytes) -> str:

@@ -19,6 +19,8 @@ from . import canonical, secrets
 
 LONGEST = 65_536
 """Characters of a string that are kept; of a longer one a part and a digest of the masked text."""
+_MOST_ENTRIES = 10_000
+"""Entries of a set, a deque or another container that is shown by its text; a larger one by their number."""
 _SMALL = 64
 """Elements of an array that are kept one by one."""
 _ADDRESS = re.compile(r"\b(?:at )?0x[0-9a-fA-F]{4,16}\b")
@@ -46,8 +48,10 @@ def scalar(key: str, value: Any) -> tuple[schemas.Scalar, bool]:
     return _other(key, value)
 
 
-def untouched(value: str | float | bool | None) -> schemas.Scalar:
-    """Return the tagged form of a plain value that is known to hold no secret."""
+def untouched(value: Any) -> schemas.Scalar:
+    """Return the tagged form of a plain value, or a list of such, that is known to hold no secret."""
+    if isinstance(value, list | tuple):
+        return schemas.Scalar.of([untouched(v) for v in value])
     return schemas.Scalar.of(canonical.text(value) if isinstance(value, str) else value)
 
 
@@ -118,6 +122,8 @@ def _described(value: Any) -> str:
         return f"functools.partial({', '.join([describe(value.func), *args])})"
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return _qualified(value)
+    if _too_large(value):
+        return f"<{_qualified(type(value))} of {len(value):,} entries: cut>"
     if isinstance(value, set | frozenset):
         return "{" + ", ".join(sorted(describe(v) for v in value)) + "}"
     if isinstance(value, bytes | bytearray):
@@ -125,6 +131,11 @@ def _described(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return _shape(value)
     return _ADDRESS.sub("0x...", repr(value))
+
+
+def _too_large(value: Any) -> bool:
+    shown_otherwise = isinstance(value, bytes | bytearray | range) or hasattr(value, "shape")
+    return not shown_otherwise and hasattr(value, "__len__") and len(value) > _MOST_ENTRIES
 
 
 def _qualified(value: Any) -> str:

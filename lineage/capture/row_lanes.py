@@ -31,21 +31,9 @@ def mixed(t: torch.Tensor) -> torch.Tensor:
 
 def finished(lanes: torch.Tensor) -> torch.Tensor:
     """Each lane through splitmix64's bijection, so that sums over rows do not mix what stands in the rows."""
-    x = (lanes ^ ((lanes >> 30) & ((1 << 34) - 1))) * d._MIX1
-    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * d._MIX2
-    return x ^ ((x >> 31) & ((1 << 33) - 1))
-
-
-@lru_cache(maxsize=64)
-def _row_multipliers(rows: int, device: str) -> torch.Tensor:
-    return d._odd(1 << 42, rows, device)
-
-
-def folded(lanes: torch.Tensor) -> torch.Tensor:
-    """Lanes of rows, int64[..., rows, 2], as those of the whole, in which the order of rows counts: int64[..., 2]."""
-    rows = int(lanes.shape[-2])
-    size = 1 << max(0, rows - 1).bit_length()
-    return (finished(lanes) * _row_multipliers(size, str(lanes.device))[:rows, None]).sum(-2)
+    x = (lanes >> 30).bitwise_and_((1 << 34) - 1).bitwise_xor_(lanes).mul_(d._MIX1)
+    x = (x >> 27).bitwise_and_((1 << 37) - 1).bitwise_xor_(x).mul_(d._MIX2)
+    return (x >> 31).bitwise_and_((1 << 33) - 1).bitwise_xor_(x)
 
 
 def of_rows(t: torch.Tensor) -> torch.Tensor:
@@ -74,11 +62,11 @@ def of_rows(t: torch.Tensor) -> torch.Tensor:
             part = of_words(words, left)
             found = part if found is None else found + part
         out.append(found)
-    return torch.cat(out) if len(out) > 1 else out[0]  # type: ignore[arg-type, return-value]
+    return torch.cat(out) if len(out) > 1 else out[0]
 
 
 def of_words(words: torch.Tensor, first: int = 0) -> torch.Tensor:
-    """What words give to the lanes of their rows, int64[rows, 2]; `first`, a multiple of a block, is where they begin."""
+    """What words give to the lanes of their rows, int64[rows, 2]. They begin at `first`, a multiple of a block."""
     import torch
 
     width = int(words.shape[1])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import fnmatch
+import itertools
 import re
 import tomllib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -33,6 +36,30 @@ _ENDINGS = (
 )
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+_TRIGGER = re.compile(
+    "|".join(
+        map(
+            re.escape,
+            sorted(
+                {
+                    *_STRONG,
+                    *_WEAK,
+                    *_ENDINGS,
+                    *_SECTIONS,
+                    "key",
+                    "webhook",
+                    "conn",
+                    "signature",
+                    "pass",
+                    "token",
+                    "auth",
+                }
+            ),
+        )
+    )
+)
+"""Something of which every name that announces a credential has at least one in it, in lower case."""
 
 Strength = Literal["strong", "weak"]
 
@@ -86,6 +113,16 @@ def _weak(last: str, before: str) -> Strength | None:
 def is_secret_key(name: str) -> bool:
     """Say whether a name (a dotted config path, variable or flag) announces a credential."""
     return strength(name) is not None
+
+
+def announcing(names: Sequence[str]) -> set[str]:
+    """Return which of many names announce a credential: one pass over all for the words, then each that has one."""
+    text = "\n".join(names).lower()
+    if len(text) != sum(map(len, names)) + max(len(names) - 1, 0):  # a letter that becomes two in lower case
+        return {name for name in names if is_secret_key(name)}
+    starts = list(itertools.accumulate((len(n) + 1 for n in names), initial=0))
+    hits = {bisect.bisect_right(starts, m.start()) - 1 for m in _TRIGGER.finditer(text)}
+    return {names[i] for i in hits if is_secret_key(names[i])}
 
 
 def is_secret_file(path: str) -> bool:

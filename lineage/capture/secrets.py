@@ -14,13 +14,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import assignments, entropy, secret_patterns
-from .secret_keys import is_secret_file, is_secret_key, strength
+from .secret_keys import announcing, is_secret_file, is_secret_key, strength
 from .secret_patterns import Span
 
 MASK = "[masked]"
 
 __all__ = [
     "MASK",
+    "announcing",
     "has_known_secret",
     "is_secret_file",
     "is_secret_key",

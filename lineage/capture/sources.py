@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from . import documents
 from .plain import Hidden
 from .secrets import is_secret_key
 
@@ -202,13 +202,8 @@ def _wandb_file(data: Mapping[str, Any]) -> dict[str, Any] | None:
     return {k: v["value"] for k, v in rows.items()}
 
 
-def _yaml(text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-
-
-_PARSERS: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads, "yaml": _yaml}
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "json": documents.read_json,
+    "toml": tomllib.loads,
+    "yaml": documents.read_yaml,
+}

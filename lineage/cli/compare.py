@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,10 +96,15 @@ def _only(found: pairs.Comparison, claims: Sequence[str]) -> pairs.Comparison:
             "since_step": min(broken, default=None),
         }
     )
+    left = [
+        d for d in (*found.decisive, *found.beside) if (d.link.step, d.link.concept, d.link.text) in links
+    ]
+    decisive, beside = pairs.deciding(left, kept)
     return replace(
         found,
         verdict=verdict,
-        decisive=[d for d in found.decisive if (d.link.step, d.link.concept, d.link.text) in links],
+        decisive=decisive,
+        beside=beside,
         missing={c: m for c, m in found.missing.items() if c in claims},
     )
 
@@ -113,19 +118,18 @@ def _data(world: World, found: pairs.Comparison, rows: Sequence[columns.Row]) ->
         "ancestor": asdict(found.ancestor) if found.ancestor else None,
         "verdict": found.verdict,
         "comparable": {c.claim: WORDS[c.status] for c in found.verdict.claims},
-        "decisive": [
-            {
-                "side": d.side,
-                **d.link.model_dump(),
-                "sources": [places[r] for r in d.link.records if r in places],
-            }
-            for d in found.decisive
-        ],
+        "decisive": [_difference(d, places) for d in found.decisive],
+        "beside": [_difference(d, places) for d in found.beside],
         "alike": [{"a": m.a, "b": m.b} for m in found.alike],
         "missing": {c: [asdict(m) for m in ms] for c, ms in found.missing.items()},
         "rows": [asdict(r) for r in rows],
         "folded": dict(columns.folded(rows)),
     }
+
+
+def _difference(d: pairs.Decisive, places: Mapping[str, str]) -> dict[str, Any]:
+    sources = [places[r] for r in d.link.records if r in places]
+    return {"side": d.side, **d.link.model_dump(), "sources": sources}
 
 
 def _side(world: World, branch: Branch) -> dict[str, Any]:
@@ -278,6 +282,7 @@ def _decisive(found: pairs.Comparison) -> None:
             rows.add_row(mark, escape(k.text), f"[dim]{', '.join(known)}[/]")
             last = where
         console.print(rows)
+    _beside(found)
     if found.verdict.confounded:
         console.print(
             "  [bold]confounded[/]: several differences at one place; no effect can be traced to one"
@@ -288,6 +293,22 @@ def _decisive(found: pairs.Comparison) -> None:
         for m in found.alike:
             rows.add_row(f"at step {m.a.step:,}", escape(m.a.text), "")
         console.print(rows)
+
+
+def _beside(found: pairs.Comparison) -> None:
+    """What differs and decides nothing: known things in one line, keys that no concept is known for one by one."""
+    unknown = [d for d in found.beside if d.link.concept == "unclassified"]
+    if unknown:
+        console.print("\n[bold]Cannot tell what these keys do to results[/]")
+        rows = _grid()
+        for text in dict.fromkeys((_where(d.side, d.link.step), d.link.text) for d in unknown):
+            rows.add_row(text[0], escape(text[1]), "")
+        console.print(rows)
+    known = dict.fromkeys(
+        f"{validity.title(d.link.concept)}{_of(d.side)}" for d in found.beside if d not in unknown
+    )
+    if known:
+        console.print(f"\n[dim]differs too, and decides nothing: {escape(', '.join(known))}[/]")
 
 
 def _grid() -> Table:

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..imports import FORMATS, Book, ImportTrouble, into_ledger, read, read_configs
-from ..judge import placing, reported
+from ..imports import FORMATS, Book, ImportTrouble, Judged, into_ledger, judge, read, read_configs
 from .common import CliError, Exit, Json, console, emit, root
 
 NAME = "import"
@@ -39,7 +38,7 @@ def command(
     where = (folder or root()).expanduser().absolute()
     try:
         books = [read_configs(sources, run)] if format_ == "configs" else merged(sources, format_, run)
-        done = [_summary(b, into_ledger(b, where)) for b in books]
+        done = [_imported(b, where) for b in books]
     except ImportTrouble as e:
         raise CliError(str(e)) from None
     if as_json:
@@ -63,10 +62,14 @@ def merged(sources: list[Path], format_: str, run: str | None) -> list[Book]:
     return list(books.values())
 
 
-def _summary(book: Book, ledger: Path) -> dict[str, Any]:
-    entries = placing.place(book.entries)
-    judged = reported.judge(entries)
-    answers = [j.regime_change for j in judged]
+def _imported(book: Book, where: Path) -> dict[str, Any]:
+    judged = judge(book)
+    return _summary(book, judged, into_ledger(book, where, judged))
+
+
+def _summary(book: Book, judged: Judged, ledger: Path) -> dict[str, Any]:
+    entries = judged.entries
+    answers = [j.regime_change for j in judged.judgements]
     problems = [(e.order + 1, p) for e in entries for p in e.problems]
     return {
         "run": book.run,
@@ -76,7 +79,11 @@ def _summary(book: Book, ledger: Path) -> dict[str, Any]:
         "no_change": answers.count("no"),
         "cannot_tell": answers.count("cannot_tell"),
         "unplaced": sum(e.placed_by in ("neighbours", "nothing") for e in entries),
-        "problems": [f"entry {n}: {p}" for n, p in problems] + book.problems,
+        "problems": [
+            *(f"entry {n}: {p}" for n, p in problems),
+            *(f"config {i}: {p}" for i, (_, config) in enumerate(book.configs, 1) for p in config.problems),
+            *book.problems,
+        ],
     }
 
 

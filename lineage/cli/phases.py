@@ -13,6 +13,7 @@ from rich.table import Table
 from ..judge.phases import Phase
 from ..report import phases as phases_
 from ..report import series
+from . import oddities
 from .common import Exit, Json, Run, console, damage, emit, ending, find, table
 
 NAME = "phases"
@@ -43,6 +44,7 @@ def command(
         emit([asdict(p) | {"steps": p.steps, "segments": p.segments} for p in found])
     else:
         show(found, every=every)
+        oddities.tell(ledger.records)
     raise ending(Exit.OK if found else Exit.CANNOT_TELL, damage(ledger), as_json=as_json)
 
 

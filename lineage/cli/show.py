@@ -9,7 +9,8 @@ from rich.markup import escape
 
 from .._rooms import schemas, trackers
 from ..ledger import health, reader
-from . import first_bad, judging
+from ..report import odd
+from . import first_bad, judging, oddities
 from .common import (
     Exit,
     Json,
@@ -107,6 +108,7 @@ def _data(subject: Subject) -> dict[str, object]:
         "first_bad": judging.first_bads(subject),
         "incidents": first_bad.by_hand(subject.ledger),
         "verdicts": {t: judging.verdict(subject, t) for t in judging.tips(subject)},
+        "odd": odd.odd(subject.ledger.records),
         "damage": [d.__dict__ for d in subject.ledger.damage],
     }
 
@@ -131,6 +133,7 @@ def _show(subject: Subject) -> None:
     for drift in ledger.of("drift"):
         _drift(subject, drift)
     _findings(subject)
+    oddities.tell(ledger.records)
     console.print()
     for tip in judging.tips(subject):
         found = judging.verdict(subject, tip)
@@ -142,6 +145,7 @@ def _show(subject: Subject) -> None:
 
 def _segments(subject: Subject) -> None:
     graph, abandoned = subject.graph, subject.graph.abandoned()
+    tips = set(graph.tips())
     rows = table("segment", "start", "from", "steps", "ranks", "checkpoints", "ended")
     ends = {r.segment: r.payload for r in subject.ledger.of("segment_end") if r.rank == 0}
     for s in subject.ledger.segments:
@@ -154,6 +158,8 @@ def _segments(subject: Subject) -> None:
         last = graph.last_step.get(s.uid, 0)
         first = (s.info.parent_step or 0) + 1
         steps = f"{first:,}-{last:,}" if last >= first else "none"
+        if s.info.place.node == schemas.IMPORTED and s.uid in tips and s.uid not in abandoned:
+            steps = f"{first:,} on"  # how far it went is not shown
         if s.uid in abandoned:
             steps += f" (left after {abandoned[s.uid]:,})"
         saved = [step_text(n.checkpoint.step) for n in graph.nodes.values() if n.segment == s.uid]
@@ -173,14 +179,16 @@ def _segments(subject: Subject) -> None:
 def _drift(subject: Subject, record: schemas.Record) -> None:
     drift: schemas.Drift = record.payload
     number = subject.graph.number(record.segment)
-    if not drift.changes and not drift.unclassified:
-        console.print(f"\nsegment {number}: nothing differs from the state at the save")
-    else:
+    at = f"at step {step_text(drift.from_step)}"
+    if drift.lower_bound is not None:
+        at = f"at or after step {step_text(drift.from_step)} ({escape(drift.lower_bound)})"
+    if drift.changes or drift.unclassified:
         word = "  [bold]confounded[/]" if drift.confounded else ""
-        at = f"at step {step_text(drift.from_step)}"
-        if drift.lower_bound is not None:
-            at = f"at or after step {step_text(drift.from_step)} ({escape(drift.lower_bound)})"
         console.print(f"\n[bold]segment {number}: changed {at}[/]{word}")
+    elif drift.moment == "reported":
+        console.print(f"\nsegment {number}: something was reported {at}; whether it changes anything is open")
+    else:
+        console.print(f"\nsegment {number}: nothing differs from the state at the save")
     for c in [*drift.changes, *drift.unclassified]:
         declared = "declared" if c.mitigation else "undeclared"
         console.print(

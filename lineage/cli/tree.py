@@ -12,9 +12,9 @@ from rich.tree import Tree
 
 from ..judge import ancestry
 from ..judge import tree as tree_
-from ..report import outline
+from ..report import odd, outline
 from ..report.blocks import Style, Twig, spans
-from . import joining
+from . import joining, oddities
 from .common import Exit, Json, console, emit, ending, find
 from .joining import Lone, Named
 
@@ -51,11 +51,12 @@ def command(
     world = joining.world(named, follow=False)
     roots = tree_.forest(world, every=every, twins=ancestry.twins(world))
     if as_json:
-        emit({"roots": [asdict(r) for r in roots], "damage": world.damage})
+        emit({"roots": [asdict(r) for r in roots], "damage": world.damage, "odd": odd.odd(world.records)})
     else:
         show(outline.outline(roots, _places(named)))
         if not roots:
             console.print("No segment of training is on record.")
+        oddities.tell(world.records)
     raise ending(_code(roots), world.damage, as_json=as_json)
 
 

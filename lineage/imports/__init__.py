@@ -5,7 +5,7 @@
 
 from .configs import read_configs
 from .entries import Book, ImportTrouble
-from .into_ledger import into_ledger
+from .into_ledger import Judged, into_ledger, judge
 from .read import FORMATS, read
 
-__all__ = ["FORMATS", "Book", "ImportTrouble", "into_ledger", "read", "read_configs"]
+__all__ = ["FORMATS", "Book", "ImportTrouble", "Judged", "into_ledger", "judge", "read", "read_configs"]

@@ -43,19 +43,21 @@ def changes(
     before: schemas.Config, after: schemas.Config, order: int, source: schemas.Source, when: str | None
 ) -> list[schemas.Reported]:
     """What differs between two configs, one entry per concept; keys of no known concept are entries as well."""
-    drift = drift_.drift(drift_.Side(config=before), drift_.Side(config=after), from_step=1)
-    found = compare(before, after)
+    asked = compare(before, after)
+    told = dict(asked.not_shown)
+    drift = drift_.drift(drift_.Side(config=before), drift_.Side(config=after), from_step=1, asked=asked)
     pair = _Pair(str(uuid7()), source, when)
     out: list[schemas.Reported] = []
     for change in [*drift.changes, *drift.unclassified]:
         out.append(pair.entry(change, change.cls, order + len(out), []))
     known = {c.concept for c in drift.changes}
-    for change in found.one_sided.values():
-        if change.concept not in known:
-            why = found.not_shown.get(
-                change.concept, "only one config states it, and its default is not known"
-            )
+    for concept, change in asked.one_sided.items():
+        if concept not in known:
+            why = told.get(concept, "only one config states it, and its default is not known")
             out.append(pair.entry(change, "unclassified", order + len(out), [why]))
+    for concept, why in asked.not_shown.items():
+        if concept not in known | asked.one_sided.keys():
+            out.append(pair.open(concept, why, order + len(out)))
     return out
 
 
@@ -78,8 +80,15 @@ class _Pair:
             concept=change.concept if change.concept != "unclassified" else keys,
             cls=cls,
             comparison=self.comparison,
+            keys=change.keys,
+            difference=change.text,
             before=change.requested_before,
             after=change.requested_after,
             problems=problems,
             source=self.source.model_copy(update={"place": f"{self.source.place}, {keys}"}),
         )
+
+    def open(self, concept: str, why: str, order: int) -> schemas.Reported:
+        """What the two configs leave open, of which they state no two values."""
+        change = schemas.Change(concept=concept, **{"class": "unclassified"}, title=concept, text=why)
+        return self.entry(change, "unclassified", order, []).model_copy(update={"problems": [why]})

@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import islice
 from typing import Any, Literal
 
 from uuid6 import uuid7
 
 from .._rooms import schemas
-from ..capture import plain, secrets
+from ..capture import documents, plain, secrets
 
 FIELDS = {
     "run": ("run", "run_name", "experiment", "run_id"),
@@ -34,6 +35,8 @@ _NUMBER = re.compile(
     r"^(?:about|approx\.?|around|circa|~|step|iter(?:ation)?)?\s*([\d][\d,_ ]*(?:\.\d+)?)\s*([km])?$", re.I
 )
 _DATE = re.compile(r"^(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
+MOST_UPDATES = 10**12
+"""A step beyond this is no count of updates: no run has made as many."""
 _SCALE = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
@@ -60,7 +63,8 @@ def entry(
     Raises nothing for bad content: a field that is not what it should be goes to `problems` and `extra`.
     """
     if not isinstance(raw, Mapping):
-        text = raw if isinstance(raw, str) else json.dumps(raw, default=str)
+        held = bounded(raw)
+        text = held if isinstance(held, str) else json.dumps(held, default=str)
         found = schemas.Reported(
             uid=str(uuid7()),
             order=order,
@@ -70,12 +74,12 @@ def entry(
             source=schemas.Source(name=source, place=f"entry {order + 1}", authority=authority),
         )
         return None, found
-    rest = {str(k): v for k, v in raw.items()}
     problems: list[str] = []
+    rest = _fields(raw, problems)
     step = _whole(_take(rest, "step"), "step", problems, rest)
     when = _date(_take(rest, "date"), problems)
     restart = _whole(_take(rest, "restart_from"), "restart_from", problems, rest)
-    concept = _take(rest, "concept")
+    concept = _words(_take(rest, "concept"))
     if not isinstance(concept, str) or not concept.strip():
         problems.append(f"no concept is named ({concept!r}): nothing can be concluded from the entry")
         concept = "unstated"
@@ -84,8 +88,6 @@ def entry(
     text = "\n".join(str(rest.pop(name)) for name in TEXT if rest.get(name))
     if step is None and when is None and restart is None:
         problems.append("no step, date or restart is given: placed by its neighbours")
-    if restart is not None and step is not None and restart > step + 1:
-        problems.append(f"it restarts from {restart}, which is after its own step {step}")
     return (str(run) if run else None), schemas.Reported(
         uid=str(uuid7()),
         order=order,
@@ -106,6 +108,57 @@ def entry(
     )
 
 
+MOST_VALUES = 10_000
+"""Values inside one field of an entry; a field of more, or one that holds itself, is cut, and said."""
+
+
+def _fields(raw: Mapping[Any, Any], problems: list[str]) -> dict[str, Any]:
+    """The fields of an entry; what stands twice is kept beside the value that is used."""
+    rest: dict[str, Any] = {}
+    for key, value in raw.items():
+        rest[str(key)] = held = bounded(value)
+        if held is not value:
+            problems.append(f"{key} {held}")
+    if isinstance(raw, documents.Doubled):
+        others: dict[str, list[Any]] = {}
+        for key, value in raw.again:
+            others.setdefault(str(key), []).append(bounded(value))
+        for name, values in others.items():
+            rest[f"{name}_also"] = values[0] if len(values) == 1 else values
+            problems.append(
+                f"{name} stands {len(values) + 1} times: the last, {rest[name]!r}, is used; the others are kept as "
+                f"{name}_also"
+            )
+    return rest
+
+
+def bounded(value: object) -> object:
+    """The value itself, or a sentence in its place where it has too many parts or holds itself."""
+    seen = 0
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        seen += 1
+        if seen > MOST_VALUES:
+            return f"holds more than {MOST_VALUES:,} values, or itself: left out"
+        if isinstance(part, Mapping):
+            stack.extend(islice(part.values(), MOST_VALUES + 1))
+        elif isinstance(part, list | tuple | set | frozenset):
+            stack.extend(islice(part, MOST_VALUES + 1))
+    return value
+
+
+def _words(concept: object) -> object:
+    """A list of words as one concept of several."""
+    if (
+        isinstance(concept, list | tuple)
+        and concept
+        and all(isinstance(c, str) and c.strip() for c in concept)
+    ):
+        return " + ".join(c.strip() for c in concept)
+    return concept
+
+
 def _take(rest: dict[str, Any], name: str) -> Any:
     """Take the first filled field of that name; every name of it is removed."""
     found = None
@@ -119,13 +172,12 @@ def _whole(value: object, name: str, problems: list[str], rest: dict[str, Any]) 
     """A count of updates; text such as `about 56.4k` is read and said to be approximate."""
     if value is None:
         return None
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    if isinstance(value, float) and value >= 0 and value == int(value):
-        return int(value)
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    if numeric and 0 <= value <= MOST_UPDATES and value == int(value):  # type: ignore[operator, call-overload]
+        return int(value)  # type: ignore[call-overload, no-any-return]
     found = _NUMBER.match(str(value).strip())
-    if found and not isinstance(value, bool):
-        number = round(float(re.sub(r"[,_ ]", "", found[1])) * _SCALE[(found[2] or "").lower()])
+    number = round(float(re.sub(r"[,_ ]", "", found[1])) * _SCALE[(found[2] or "").lower()]) if found else -1
+    if 0 <= number <= MOST_UPDATES and not isinstance(value, bool):
         if str(number) != str(value).strip():
             problems.append(f"{name} is written as {value!r}: read as {number}")
         return number

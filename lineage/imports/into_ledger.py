@@ -43,8 +43,22 @@ def run_id(name: str) -> str:
     return f"{plain[:80]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def into_ledger(book: Book, root: Path) -> Path:
-    """Write a book as the ledger `root/<run id>` and return the folder.
+@dataclass(frozen=True)
+class Judged:
+    """A book's entries in their places, and what each does."""
+
+    entries: list[schemas.Reported]
+    judgements: list[schemas.ReportedJudgement]
+
+
+def judge(book: Book) -> Judged:
+    """Place and judge the entries of a book, in the order of the source."""
+    entries = placing.place(book.entries)
+    return Judged(entries, reported.judge(entries))
+
+
+def into_ledger(book: Book, root: Path, judged: Judged | None = None) -> Path:
+    """Write a book as the ledger `root/<run id>` and return the folder; `judged` where that is done already.
 
     Each restart is a segment; the state that it started from is a checkpoint of the branch that held it, known
     from the source only. Raises `ImportTrouble` where that ledger is there already: an import never adds to one.
@@ -55,8 +69,9 @@ def into_ledger(book: Book, root: Path) -> Path:
         raise ImportTrouble(
             f"{ledger} is there already; an import never writes into a ledger. Remove it, or name another --dir."
         )
-    entries = placing.place(book.entries)
-    judgements = {j.reported: j for j in reported.judge(entries)}
+    judged = judged or judge(book)
+    entries = judged.entries
+    judgements = {j.reported: j for j in judged.judgements}
     writing = _Writing(ledger, run, entries, judgements)
     cut = branches(entries)
     for branch in cut:
@@ -161,10 +176,10 @@ def _write_drifts(w: _Writing, journal: Journal, branch: Branch, records: Mappin
     before = w.regimes.get(branch.parent) if branch.parent is not None else None
     for step, here in sorted(at.items()):
         beside = [w.entries[i] for i in here]
-        for moment in _moments(w.entries, here):
+        for moment in _moments(w.entries, here, branch):
             causes = [records[i] for i in moment]
             found = {w.entries[i].uid: records[i] for i in moment}
-            drift = _drift(w, [w.entries[i] for i in moment], beside, found, step)
+            drift = _drift(w, [w.entries[i] for i in moment], beside, found, step, branch)
             if not drift.changes and not drift.not_shown:
                 continue
             journal.append(drift, step=step, caused_by=causes)
@@ -173,13 +188,13 @@ def _write_drifts(w: _Writing, journal: Journal, branch: Branch, records: Mappin
         w.regimes[branch.number] = before
 
 
-def _moments(entries: Sequence[schemas.Reported], here: Sequence[int]) -> list[list[int]]:
+def _moments(entries: Sequence[schemas.Reported], here: Sequence[int], branch: Branch) -> list[list[int]]:
     """Entries of one earliest step, by the moment at which they came."""
     out: dict[object, list[int]] = {}
     for i in here:
         entry = entries[i]
         key: object = "at the step"
-        if placing.loose(entry):
+        if placing.instead(entry, branch.from_step) is not None:
             key = entry.comparison or entry.date or i
         out.setdefault(key, []).append(i)
     return list(out.values())
@@ -198,6 +213,7 @@ def _drift(
     beside: Sequence[schemas.Reported],
     records: Mapping[str, str],
     step: int,
+    branch: Branch,
 ) -> schemas.Drift:
     """The drift that entries of one moment amount to. What cannot be told is `not_shown`, with the reason.
 
@@ -208,14 +224,15 @@ def _drift(
     for entry in entries:
         judged = w.judgements[entry.uid]
         if judged.regime_change == "yes":
-            changes += [_change(w, entry, judged, c, records[entry.uid]) for c in judged.concepts]
+            where = placing.instead(entry, branch.from_step)
+            changes += [_change(w, entry, judged, c, records[entry.uid], where) for c in judged.concepts]
         elif judged.regime_change == "cannot_tell":
             not_shown[judged.concepts[0]] = judged.reason
     altered = {c.concept for c in changes}
     return schemas.Drift(
         moment="reported",
         from_step=step,
-        lower_bound=placing.known_instead(entries),
+        lower_bound=placing.known_instead(entries, branch.from_step),
         changes=changes,
         confounded=_confounded(entries, beside, w.judgements),
         undeclared=[c.concept for c in changes if c.mitigation is None],
@@ -238,8 +255,14 @@ def _confounded(
 
 
 def _change(
-    w: _Writing, entry: schemas.Reported, judged: schemas.ReportedJudgement, concept: str, record: str
+    w: _Writing,
+    entry: schemas.Reported,
+    judged: schemas.ReportedJudgement,
+    concept: str,
+    record: str,
+    where: str | None,
 ) -> schemas.Change:
+    """One change; `where` is what is known instead of its step, which a reader must know."""
     known = schemas.catalogue().concept(concept)
     asked, held = _asked_and_held(entry)
     source = f"{entry.source.name}, {entry.source.place}" if entry.source.place else entry.source.name
@@ -247,12 +270,13 @@ def _change(
         concept=concept,
         cls=known.cls,
         title=known.title if known.id != "unclassified" else concept,
+        keys=entry.keys,
         requested_before=entry.before if held is None else None,
         requested_after=asked,
         effective_after=held,
         read_from=f"{'a machine' if entry.source.authority == 'machine' else 'a person'}: {source}",
         mitigation=w.mitigations.get((entry.uid, concept)),
-        text=judged.reason + _where(entry),
+        text=judged.reason + (f" ({where}: at or after this step)" if where else ""),
         evidence=[record],
     )
 
@@ -263,14 +287,6 @@ def _asked_and_held(entry: schemas.Reported) -> tuple[schemas.Scalar | None, sch
     if found is None:
         return entry.after, None
     return schemas.Scalar.of(found[0]), schemas.Scalar.of(found[1])
-
-
-def _where(entry: schemas.Reported) -> str:
-    """What a reader must know of the step: entries without one stand at a lower bound."""
-    if not placing.loose(entry):
-        return ""
-    when = f"dated {entry.date}" if entry.date else "no step or date given"
-    return f" ({when}: at or after this step)"
 
 
 def _write_regime(

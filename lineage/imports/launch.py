@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from .._rooms import schemas
 from ..capture import config as config_
 from .configs import changes
-from .entries import Book, ImportTrouble
+from .entries import Book, ImportTrouble, bounded
 
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _DATES = ("%Y-%m-%d %H:%M:%S %z", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
@@ -34,7 +34,7 @@ def read_launch(rows: Sequence[Mapping[str, Any]], source: str, run: str) -> Boo
     for row in versions:
         after = config_.capture(resolved(row["args"]), name="launch")
         book.configs.append((len(book.entries), after))
-        place = str(row.get("commit") or row.get("version") or f"version {len(book.configs)}")
+        place = str(bounded(row.get("commit") or row.get("version") or f"version {len(book.configs)}"))
         if before is not None:
             when = _day(row.get("date"))
             origin = schemas.Source(name=source, place=place, authority="machine")
@@ -79,7 +79,7 @@ def _in_order(rows: Sequence[Mapping[str, Any]], book: Book) -> list[Mapping[str
 
 
 def _moment(value: object) -> datetime | None:
-    for form in _DATES:
+    for form in _DATES if isinstance(value, str | date) else ():
         try:
             found = datetime.strptime(str(value), form)
         except ValueError:

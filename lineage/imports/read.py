@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..capture import documents
 from .entries import Book, ImportTrouble, entry
 from .launch import read_launch
 
@@ -82,7 +82,7 @@ def _as_list(found: Any, path: Path) -> list[Any]:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return documents.read_json(text)
     except ValueError as e:
         raise _Malformed(f"no JSON: {e}") from None
 
@@ -93,7 +93,7 @@ def _json_lines(text: str) -> list[Any]:
     for line in text.splitlines():
         if line.strip():
             try:
-                out.append(json.loads(line))
+                out.append(documents.read_json(line))
             except ValueError:
                 out.append(line)
     return out
@@ -104,16 +104,26 @@ def _csv(text: str) -> list[Any]:
         dialect: type[csv.Dialect] = csv.Sniffer().sniff(text[:8192], delimiters=",;\t|")
     except csv.Error:
         dialect = csv.excel
-    rows = csv.DictReader(io.StringIO(text), dialect=dialect, restkey="more_cells")
-    return [dict(row) for row in rows]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text), dialect=dialect) if row]
+    except csv.Error as e:
+        raise _Malformed(f"no CSV: {e}") from None
+    return [_row(rows[0], row) for row in rows[1:]]
+
+
+def _row(head: Sequence[str], row: Sequence[str]) -> dict[str, Any]:
+    """One line under its heads; cells without a head are kept together, a head without a cell is none."""
+    filled = [*row, *([None] * (len(head) - len(row)))]
+    out = documents.mapping(list(zip(head, filled, strict=False)))
+    if len(row) > len(head):
+        out["more_cells"] = list(row[len(head) :])
+    return out
 
 
 def _yaml(text: str) -> Any:
-    import yaml
-
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as e:
+        return documents.read_yaml(text)
+    except ValueError as e:
         raise _Malformed(f"no YAML: {e}") from None
 
 

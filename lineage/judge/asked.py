@@ -44,6 +44,8 @@ class Asked:
 
     frameworks: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    possible: Mapping[str, schemas.Versions] = field(default_factory=dict)
+    """framework -> the versions that have all the keys of the config"""
     settings: dict[Setting, list[Entry]] = field(default_factory=dict)
     unknown: dict[str, Entry] = field(default_factory=dict)
     keys: dict[str, Entry] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class Asked:
         """
         if self.left(concept, setting):
             return None
-        found = schemas.catalogue().default(concept, setting, self.frameworks, self.versions)
+        found = schemas.catalogue().default(concept, setting, self.frameworks, self.versions, self.possible)
         if found is None:
             return None
         value = schemas.Scalar.of(None if found[0] in found[1].none else found[0])
@@ -126,10 +128,12 @@ def _read(
     cache: dict[str, schemas.Meaning | None],
 ) -> Asked:
     catalogue = schemas.catalogue()
-    asked = Asked(frameworks, versions)
     for key in values:
         if key not in cache:
             cache[key] = catalogue.meaning(key, frameworks)
+    rows = [m.key for k in values if (m := cache[k]) is not None and m.key is not None]
+    possible = {f: schemas.Versions.of(r for r in rows if r.framework == f) for f in frameworks}
+    asked = Asked(frameworks, versions, possible)
     present = {m.concept.id for k in values if (m := cache[k]) is not None}
     for key, value in values.items():
         meaning = cache[key]
@@ -144,15 +148,12 @@ def _read(
         else:
             place = (entry.meaning.concept.id, entry.meaning.setting)
             asked.settings.setdefault(place, []).append(entry)
-    asked.idle = {
-        e.key: why
-        for entries in asked.settings.values()
-        for e in entries
-        if (why := without_effect(e, asked)) is not None
-    }
-    for place, entries in asked.settings.items():
-        if asked.idle:
-            asked.settings[place] = [e for e in entries if e.key not in asked.idle]
+    known = [e for entries in asked.settings.values() for e in entries]
+    why = {e.key: without_effect(e, asked) for e in (*known, *asked.unknown.values())}
+    asked.idle = {k: w for k, w in why.items() if w is not None}
+    for place, entries in asked.settings.items() if asked.idle else ():
+        asked.settings[place] = [e for e in entries if e.key not in asked.idle]
+    asked.unknown = {k: e for k, e in asked.unknown.items() if k not in asked.idle}
     return asked
 
 
@@ -160,7 +161,7 @@ def form_of(value: schemas.Scalar, concept: schemas.Concept | None, row: schemas
     """The normal form of a value; what means none in a concept, such as a dropout of 0, is None."""
     form = normal(value)
     if row is not None and row.values:
-        form = normal(schemas.Scalar.of(dict(row.values).get(str(value.plain()).lower(), form)))
+        form = normal(schemas.Scalar.of(row.present(list(form) if isinstance(form, tuple) else form)))
     if concept is None:
         return form
     if concept.id == "data_mix":

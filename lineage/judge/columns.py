@@ -268,6 +268,9 @@ def _names(concept: str, keys: Sequence[str], a: Conditions, b: Conditions) -> R
 
 def _equal_key(key: str, a: Conditions, b: Conditions) -> Row:
     left, right = _requested(a.side, [key]), _requested(b.side, [key])
+    if left != right and not same(_asked(a.side, key), _asked(b.side, key)):
+        note = "it sets nothing of itself"  # a variable that others refer to, or a key whose switch is off
+        return Row("names", "unclassified", key, "unclassified", left, None, right, None, note)
     return Row("equal_unclassified", "unclassified", key, "unclassified", left, None, right, None)
 
 

@@ -104,7 +104,7 @@ def _add_reported(
     ]
     if not opened:
         return
-    newest = max(opened, key=lambda r: (order[r.segment], r.payload.from_step, r.at))
+    newest = max(opened, key=lambda r: (order[r.segment], r.payload.from_step, r.at, r.seq))
     config = sources["config"].payload if "config" in sources else None
     values = dict(config.values) if config else {}
     catalogue = schemas.catalogue()

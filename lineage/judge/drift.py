@@ -53,13 +53,15 @@ def drift(
     parent: str | None = None,
     moment: Literal["resume", "in_run"] = "resume",
     extra: Sequence[schemas.Change] = (),
+    asked: Requested | None = None,
 ) -> schemas.Drift:
     """Compare two sides.
 
-    `restore` adds components that were not restored; `extra` adds changes found by other means. The result
-    is pure: it names nothing that neither side shows.
+    `restore` adds components that were not restored; `extra` adds changes found by other means; `asked` is the
+    comparison of the two configs where that is made already: what it leaves open is settled in it. The result is
+    pure: it names nothing that neither side shows.
     """
-    asked = compare(before.config, after.config, [_packages(before), _packages(after)])
+    asked = asked or compare(before.config, after.config, [_packages(before), _packages(after)])
     settle.batch(asked, before, after)
     found = [
         *component_changes(restore),

@@ -64,6 +64,9 @@ class Comparison:
     begun: schemas.Drift | None
     """what differs where the comparison begins; None where both begin as one"""
     decisive: list[Decisive]
+    """what the status of some claim rests on"""
+    beside: list[Decisive]
+    """what differs too, and no claim's status rests on"""
     alike: list[Mirrored]
     missing: Mapping[str, list[Missing]]
     """claim -> what it lacks"""
@@ -117,7 +120,9 @@ def compare(world: World, a: Branch, b: Branch) -> Comparison:
         path=[s.segment for s in b.path if s.segment],
         policy=schemas.catalogue().digest,
     )
-    decisive = {(d.side, d.link.step, d.link.concept, d.link.text): d for ds in found.values() for d in ds}
+    parting = {(d.side, d.link.step, d.link.concept, d.link.text): d for ds in found.values() for d in ds}
+    ordered = sorted(parting.values(), key=lambda d: (d.link.step, d.side, d.link.concept))
+    decisive, beside = deciding(ordered, verdict.claims)
     alike = {(m.a.step, m.a.concept, m.a.text): m for ms in mirrored.values() for m in ms}
     return Comparison(
         verdict=verdict,
@@ -126,9 +131,31 @@ def compare(world: World, a: Branch, b: Branch) -> Comparison:
         b=at(world, b),
         ancestor=ancestor,
         begun=begun,
-        decisive=sorted(decisive.values(), key=lambda d: (d.link.step, d.side, d.link.concept)),
+        decisive=decisive,
+        beside=beside,
         alike=list(alike.values()),
         missing=missing,
+    )
+
+
+def deciding(
+    found: Sequence[Decisive], claims: Sequence[schemas.ClaimVerdict]
+) -> tuple[list[Decisive], list[Decisive]]:
+    """Part the differences into those that the status of a claim rests on, and the rest.
+
+    A claim that is broken rests on what breaks it, one with a caveat on what leaves it, and one that is not shown on
+    the evidence that is missing: a difference beside that decides nothing.
+    """
+    rests = {
+        (k.step, k.concept, k.text)
+        for c in claims
+        for k in c.chain
+        if c.status in ("broken", "caveat") and k.effect == c.status
+    }
+    keys = [(d.link.step, d.link.concept, d.link.text) for d in found]
+    return (
+        [d for d, key in zip(found, keys, strict=True) if key in rests],
+        [d for d, key in zip(found, keys, strict=True) if key not in rests],
     )
 
 

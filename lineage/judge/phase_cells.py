@@ -47,7 +47,10 @@ class Cells:
         dates = [t.removeprefix("dated ") for t in dict.fromkeys(loose) if t.startswith("dated ")]
         if not loose:
             return None
-        return f"dated {', '.join(dates)}" if dates else "of no known date"
+        undated = any(not t.startswith("dated ") for t in loose)
+        if not dates:
+            return "of no known date"
+        return f"dated {', '.join(dates)}" + (" and some of no known date" if undated else "")
 
     def regimes(self, span: Span) -> tuple[int, int] | None:
         """The numbers of the regimes that held, from the first to the last: several where changes have no step."""

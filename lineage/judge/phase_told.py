@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from .._rooms import schemas
@@ -103,10 +104,27 @@ def told(
         if s.before is not None and not goes_on(held[-1].value, s.before):
             held.append(_Held(s.before, None))
         held.append(_Held(s.after, s, _when(s)))
-    end = _contradicted(held[-1].value, later)
     if len(held) == 1 and held[0].value is None:
         return told([], [], later, words)
-    return Value(_text(held, end, words), "reported", one=_one(held, end))
+    others = [] if exact else _other_accounts(carried)
+    last = [held[-1].value, *([s.after for s in others] if len(held) == 1 else [])]
+    end = None if any(_same_account(v, later) for v in last) else later
+    text = _text(held, end, words)
+    for s in others:
+        if s.after is not None:
+            text += f"; or {s.said(s.after, words)}{_when(s)}"
+    return Value(text, "reported", one=None if others else _one(held, end))
+
+
+def _other_accounts(carried: Sequence[Step]) -> list[Step]:
+    """Changes of the newest moment that lead elsewhere than its last: which of them held at its end is not known.
+
+    Two changes of one day of which neither starts from what the other made are two accounts.
+    """
+    if not carried or carried[-1].loose is None:
+        return []
+    day = [s for s in carried if s.record.id == carried[-1].record.id]
+    return [a for a, b in pairwise(day) if b.before is not None and not goes_on(a.after, b.before)]
 
 
 def goes_on(a: schemas.Scalar | None, b: schemas.Scalar | None) -> bool:
@@ -127,11 +145,9 @@ def goes_on(a: schemas.Scalar | None, b: schemas.Scalar | None) -> bool:
     return values.equal(schemas.Scalar.of(m[1]), schemas.Scalar.of(n[1]))
 
 
-def _contradicted(last: schemas.Scalar | None, later: Step | None) -> Step | None:
-    """The next change where it starts from another value: somewhere between, the value changed unrecorded."""
-    if later is None or later.before is None or goes_on(last, later.before):
-        return None
-    return later
+def _same_account(last: schemas.Scalar | None, later: Step | None) -> bool:
+    """Whether the next change starts from the last value; if not, it changed unrecorded somewhere between."""
+    return later is None or later.before is None or goes_on(last, later.before)
 
 
 def _one(held: Sequence[_Held], end: Step | None) -> schemas.Scalar | None:

@@ -17,14 +17,16 @@ def place(entries: Sequence[schemas.Reported]) -> list[schemas.Reported]:
     """Return the entries of one run with their place and their problems; the order of the source stays.
 
     An entry with a step stands at it, one with a restart only at the state restarted from. One with neither is
-    placed at the head that the run had reached by then, which is a lower bound.
+    placed at the head that the run had reached by then, which is a lower bound. A state that lies after the entry's
+    own step cannot be what it started from: that restart is kept as written, and places nothing.
     """
     out: list[schemas.Reported] = []
     head: int | None = None
     latest_date: str | None = None
-    for entry in entries:
+    for given in entries:
+        entry = _without_later_restart(given)
         at, by = _place(entry, head)
-        problems = [*entry.problems, *_range_problems(entry)]
+        problems = [*entry.problems, *_range_problems(given)]
         if by == "step" and head is not None and entry.restart_from is None and entry.step is not None:
             problems += _backwards(entry.step, head)
         if (
@@ -41,17 +43,42 @@ def place(entries: Sequence[schemas.Reported]) -> list[schemas.Reported]:
     return _contradicted(out)
 
 
-def loose(entry: schemas.Reported) -> bool:
-    """Tell whether an entry stands at a lower bound: its own step is not known."""
-    return entry.placed_by in ("neighbours", "nothing")
+def instead(entry: schemas.Reported, after: int = 0) -> str | None:
+    """What is known instead of an entry's step, where the step at which it stands is only the earliest possible.
 
-
-def known_instead(entries: Sequence[schemas.Reported]) -> str | None:
-    """What is known instead of the step of entries that came together; None where their step is known."""
-    if not all(loose(e) for e in entries):
+    `after` is the state from which its branch started: an entry with an earlier step is not placed by that step.
+    """
+    if entry.placed_by == "step" and (entry.placed_at or 0) < after:
+        return f"written as step {entry.placed_at:,}, which is before the restart from {after:,}"
+    if entry.placed_by in ("step", "restart"):
         return None
-    dates = dict.fromkeys(e.date for e in entries if e.date)
-    return f"dated {', '.join(dates)}" if dates else "neither step nor date is given"
+    return f"dated {entry.date}" if entry.date else "neither step nor date is given"
+
+
+def known_instead(entries: Sequence[schemas.Reported], after: int = 0) -> str | None:
+    """What is known instead of the step of entries that came together; None where their step is known."""
+    found = [instead(e, after) for e in entries]
+    return "; ".join(dict.fromkeys(f for f in found if f)) if all(found) else None
+
+
+AS_WRITTEN = "restart_from_as_written"
+
+
+def _without_later_restart(entry: schemas.Reported) -> schemas.Reported:
+    restart, step = entry.restart_from, entry.step
+    if restart is None or step is None or restart <= step:
+        return entry
+    problem = (
+        f"it restarts from {restart}, which is after its own step {step}, so it cannot have started there: the "
+        "restart is not used, and the entry stands at its step; correct one of the two in the source"
+    )
+    return entry.model_copy(
+        update={
+            "restart_from": None,
+            "problems": [*entry.problems, problem],
+            "extra": {**entry.extra, AS_WRITTEN: schemas.Scalar.of(restart)},
+        }
+    )
 
 
 def _place(entry: schemas.Reported, head: int | None) -> tuple[int | None, str]:

@@ -56,6 +56,11 @@ class Case:
         """`1.0 -> 0.2`, as a person reads it."""
         return f"{_said(self.entry.before)} -> {_said(self.entry.after)}"
 
+    @property
+    def differing(self) -> str:
+        """What differs: of two configs every key with its two values, else the two values."""
+        return self.entry.difference or self.arrow
+
 
 @dataclass(frozen=True)
 class Ruling:
@@ -145,7 +150,7 @@ def _compared(case: Case) -> Ruling | None:
     if cls is None:
         return None
     if cls in ("R", "C"):
-        return Ruling("yes", "config-changed", f"{name}: {case.arrow}")
+        return Ruling("yes", "config-changed", f"{name}: {case.differing}")
     if cls == "B" and case.word.nature == "topology":
         return _topology(case)
     if cls == "unclassified":
@@ -154,12 +159,12 @@ def _compared(case: Case) -> Ruling | None:
         )
     if cls == "B":
         return _bitwise(case)
-    return Ruling("no", "operation-only", f"{name}: {case.arrow}; results do not depend on it")
+    return Ruling("no", "operation-only", f"{name}: {case.differing}; results do not depend on it")
 
 
 def _unsaid(case: Case) -> str:
-    told = "; ".join(case.entry.problems) or "what it does to results is not known"
-    return f"{case.word.name}: {case.arrow}; {told}"
+    told = [case.differing, *(case.entry.problems or ["what it does to results is not known"])]
+    return f"{case.word.name}: {'; '.join(dict.fromkeys(told))}"
 
 
 def _operations(case: Case) -> Ruling | None:
@@ -248,7 +253,7 @@ def _topology(case: Case) -> Ruling | None:
     name = case.word.name
     if case.differs:
         reason = (
-            f"{name}: {case.arrow}; who draws which sample, the random streams and the order of reduction follow "
+            f"{name}: {case.differing}; who draws which sample, the random streams and the order of reduction follow "
             "the layout, and nothing on record shows that they were kept"
         )
         return Ruling("yes", "layout-changed", reason)
@@ -283,7 +288,7 @@ def _part(case: Case) -> Ruling | None:
 
 def _bitwise(case: Case) -> Ruling | None:
     return Ruling(
-        "no", "bitwise-only", f"{case.word.name}: {case.arrow}; only the bits of results depend on it"
+        "no", "bitwise-only", f"{case.word.name}: {case.differing}; only the bits of results depend on it"
     )
 
 

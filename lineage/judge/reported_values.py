@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 from .._rooms import schemas
-from .values import normal, same
-from .written import is_off, same_text
+from .values import close, normal, same
+from .written import is_off, powers, same_text
 
 _ASIDE = re.compile(r"\s*\([^()]*\)")
 _ASKED = re.compile(r"^(?:requested|declared|planned|believed|assumed|intended)\b[: ]*(.*)$")
@@ -32,10 +31,10 @@ class Range:
 
 
 def plain_text(value: schemas.Scalar | None) -> str:
-    """The value as lower-case text without remarks in parentheses; empty where there is none."""
+    """The value as lower-case text without remarks in parentheses, powers as numbers; empty where there is none."""
     if value is None or value.type == "null":
         return ""
-    text = value.text().strip().lower()
+    text = powers(value.text().strip().lower())
     bare = _ASIDE.sub("", text).strip()
     return re.sub(r"\s+", " ", bare or text)
 
@@ -50,7 +49,7 @@ def equal(a: schemas.Scalar | None, b: schemas.Scalar | None) -> bool:
     if same(a, b):
         return True
     x, y = plain_text(a), plain_text(b)
-    return normal(schemas.Scalar.of(x)) == normal(schemas.Scalar.of(y)) or same_text(x, y)
+    return close(normal(schemas.Scalar.of(x)), normal(schemas.Scalar.of(y))) or same_text(x, y)
 
 
 def off(value: schemas.Scalar | None) -> bool:
@@ -115,20 +114,21 @@ def ranges(value: schemas.Scalar | None) -> list[Range]:
 
 
 def range_problems(value: schemas.Scalar | None, restart_from: int | None) -> list[str]:
-    """What is odd about skip ranges: reversed, overlapping, or not after the state that is restarted from."""
+    """What is odd about skip ranges, each of them: reversed, overlapping, not after the state restarted from."""
     found = ranges(value)
     out = [f"the range {r.first}-{r.last} ends before it begins" for r in found if r.last < r.first]
     ordered = sorted((r for r in found if r.last >= r.first), key=lambda r: r.first)
-    for a, b in pairwise(ordered):
-        if b.first <= a.last:
-            shared = min(a.last, b.last) - b.first + 1
-            out.append(f"the ranges {a.first}-{a.last} and {b.first}-{b.last} overlap by {shared}")
-    if restart_from is not None and found:
-        newest = found[-1]
-        if newest.first <= restart_from <= newest.last:
-            taken = restart_from - newest.first + 1
-            out.append(
-                f"the range {newest.first}-{newest.last} begins at or before the restart from {restart_from}: "
-                f"{taken} of its updates are already in that state"
-            )
+    reach: Range | None = None  # of those before, the one that goes furthest
+    for r in ordered:
+        if reach is not None and r.first <= reach.last:
+            shared = min(reach.last, r.last) - r.first + 1
+            out.append(f"the ranges {reach.first}-{reach.last} and {r.first}-{r.last} overlap by {shared}")
+        reach = r if reach is None or r.last > reach.last else reach
+    if restart_from is not None:
+        out += [
+            f"the range {r.first}-{r.last} begins at or before the restart from {restart_from}: "
+            f"{restart_from - r.first + 1} of its updates are already in that state"
+            for r in dict.fromkeys(ordered)
+            if r.first <= restart_from <= r.last
+        ]
     return out

@@ -162,7 +162,8 @@ def _words(x: Entry | None, y: Entry | None, concept: schemas.Concept) -> str:
 
 
 def _no_number(entry: Entry) -> bool:
-    return not entry.open and not is_number(entry.normal) and entry.value.type in ("str", "repr")
+    told = entry.value.type in ("str", "repr") and entry.normal != "auto"
+    return told and not entry.open and not is_number(entry.normal)
 
 
 _NONE = ("NoneType", None)
@@ -317,13 +318,14 @@ def _idle(a: Asked, b: Asked) -> list[schemas.Change]:
     out = []
     for key in sorted(set(a.idle) & set(b.idle)):
         x, y = (side.keys[schemas.plain_key(key)] for side in (a, b))
-        if x.meaning is None or close(x.normal, y.normal):
+        if close(x.normal, y.normal):
             continue
+        concept = x.meaning.concept if x.meaning else schemas.catalogue().concept("unclassified")
         out.append(
             schemas.Change(
-                concept=x.meaning.concept.id,
+                concept=concept.id,
                 cls="O",
-                title=x.meaning.concept.title,
+                title=concept.title,
                 keys=[key],
                 requested_before=x.value,
                 requested_after=y.value,

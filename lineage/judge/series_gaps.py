@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from .._rooms import schemas
 from .series_names import words
-from .series_shape import Logged, finding, main, spans
+from .series_shape import CHANCE, Logged, blocks, chance, finding, main, spans, stands
 
 HISTORY = 20
 """Rows in which a series came with its companion each time, before a missing one means something."""
@@ -43,11 +43,14 @@ def missing(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Finding]:
     bad = _not_finite(found, s)
     if gap:
         shown = bad & set(gap)
-        places = sum(b not in (a, a + 1) for a, b in zip([-2, *gap], gap, strict=False))
-        if places <= PLACES or len(shown) >= 0.8 * len(gap):
+        if len(blocks(gap, c.steps)) <= PLACES or len(shown) >= 0.8 * len(gap):
             yield _gap(s, c, gap, sorted(shown))
     if len(after) >= STOPPED or (after and bad & set(after)):
-        at = f", where {spans(sorted(bad & set(after)))} is not finite beside it" if bad & set(after) else ""
+        at = (
+            f", where {spans(sorted(bad & set(after)), c.steps)} is not finite beside it"
+            if bad & set(after)
+            else ""
+        )
         yield finding(
             "series-stopped/1",
             "LIN-S005",
@@ -63,14 +66,15 @@ def missing(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Finding]:
 
 
 def _gap(s: Logged, c: Logged, gap: Sequence[int], shown: Sequence[int]) -> schemas.Finding:
-    why = f"; at {spans(shown)} another value is not finite" if shown else ""
+    why = f"; at {spans(shown, c.steps)} another value is not finite" if shown else ""
     many = "1 row" if len(gap) == 1 else f"{len(gap):,} rows"
     return finding(
         "series-gap/1",
         "LIN-S004",
         "warning" if shown or (s.name and s.name.kind == "loss") else "note",
         s,
-        f"absent from {many} of {c.key}, steps {spans(gap)}, though it had come with it in each row before{why}",
+        f"absent from {many} of {c.key}, steps {spans(gap, c.steps)}, though it had come with it in each row "
+        f"before{why}",
         "take those steps for non-finite until something shows otherwise; a field that is left out at NaN looks "
         "like this",
         lacking=len(gap),
@@ -125,7 +129,7 @@ def replaced(s: Logged) -> Iterator[schemas.Finding]:
                 "LIN-S006",
                 "warning",
                 s,
-                f"{limit:.4g} at steps {spans(at)}: {what}",
+                f"{limit:.4g} at steps {spans(at, s.steps)}: {what}",
                 "read those rows as infinite",
                 first_step=at[0],
                 lacking=len(at),
@@ -139,7 +143,8 @@ def replaced(s: Logged) -> Iterator[schemas.Finding]:
             "LIN-S006",
             "warning",
             s,
-            f"below zero at steps {spans(at)}, which no norm is: a code for a value that is missing or not finite",
+            f"below zero at steps {spans(at, s.steps)}, which no norm is: a code for a value that is missing or not "
+            "finite",
             "DeepSpeed's ZeRO-3 writes -1 for a norm that is not finite; read those rows as non-finite",
             first_step=at[0],
             lacking=len(at),
@@ -163,13 +168,13 @@ def frozen_at_nan(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Findin
                 runs.append([])
             before = v
         worst = max(runs, key=len)
-        if len(worst) >= HIDDEN:
+        if len(worst) >= HIDDEN and not _by_chance(s, worst):
             yield finding(
                 "series-hidden/1",
                 "LIN-S006",
                 "warning",
                 s,
-                f"finite and unmoved at steps {spans(worst)}, where {other.key} is not finite",
+                f"finite and unmoved at steps {spans(worst, s.steps)}, where {other.key} is not finite",
                 "a filter in front of the log leaves non-finite values out: switch it off, and read those rows as "
                 "non-finite",
                 first_step=worst[0],
@@ -178,3 +183,12 @@ def frozen_at_nan(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Findin
                 beside=other.said,
             )
             return
+
+
+def _by_chance(s: Logged, rows: Sequence[int]) -> bool:
+    """Whether a coarse series may well stand still for so long without a filter."""
+    last = len(s.steps) - 1 - s.steps[::-1].index(rows[-1])
+    stand = next(x for x in stands(s.values) if x.first <= last <= x.last)
+    if stand.first == 0 and stand.last == len(s.values) - 1:  # it never moved at all
+        return stand.rows < HISTORY
+    return chance(s, stand) > CHANCE

@@ -260,7 +260,7 @@ def hidden(found: Sequence[Logged], m: Match) -> Iterator[schemas.Finding]:
             "LIN-S006",
             "warning",
             s,
-            f"finite at steps {spans(finite)}, where {WORDS[own.name]} is not",
+            f"finite at steps {spans(finite, s.steps)}, where {WORDS[own.name]} is not",
             "a filter in front of the log leaves non-finite values out or repeats the last one: switch it off",
             first_step=finite[0],
             lacking=len(finite),

@@ -15,6 +15,11 @@ from .series_names import Name, of
 NEAR = 32
 """Values around a place that tell how far the series moves there."""
 
+CHANCE = 1e-6
+"""At most this often may chance alone give as many equal rows in a series of that length."""
+FINEST = 1e-3
+"""Chance that two neighbours are equal, at least: no series is taken for finer than that."""
+
 
 @dataclass(frozen=True)
 class Logged:
@@ -129,6 +134,18 @@ def _bits(value: float) -> int:
     return 53 - ((whole & -whole).bit_length() - 1)
 
 
+def chance(s: Logged, stand: Stand) -> float:
+    """How often chance gives as many equal rows somewhere in the series, judged by its moves nearby."""
+    sizes = moves(s.values, stand.first, stand.last)
+    if not sizes:
+        return 1.0
+    near = s.values[max(0, stand.first - NEAR) : stand.last + NEAR + 1]
+    # the smaller moves decide, as a series that settles moves less and less
+    typical = statistics.quantiles(sizes, n=4)[0] if len(sizes) > 3 else min(sizes)
+    equal = min(1.0, max(FINEST, grid(near)[0] / typical)) if typical > 0 else 1.0
+    return min(1.0, len(s.values) * equal ** (stand.rows - 1))
+
+
 def significant(value: float) -> int:
     """Decimal digits that a value is written with: 0.150 has two, 1.0 one."""
     digits = repr(abs(value)).partition("e")[0].replace(".", "").strip("0")
@@ -172,16 +189,23 @@ def finding(
     )
 
 
-def spans(steps: Sequence[int], most: int = 3) -> str:
-    """Steps in words: `5, 9-12 and 3 more`."""
-    out: list[list[int]] = []
+def blocks(steps: Sequence[int], axis: Sequence[int] = ()) -> list[tuple[int, int]]:
+    """First and last of each run of neighbours, by the rows of an axis where one is given, else by number."""
+    place = {s: i for i, s in enumerate(sorted(set(axis)))} if axis else {}
+    out: list[tuple[int, int]] = []
     for s in steps:
-        if out and s == out[-1][1] + 1:
-            out[-1][1] = s
+        if out and place.get(s, s) == place.get(out[-1][1], out[-1][1]) + 1:
+            out[-1] = (out[-1][0], s)
         else:
-            out.append([s, s])
-    text = ", ".join(f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b in out[:most])
-    return text + (f" and {len(out) - most} more places" if len(out) > most else "")
+            out.append((s, s))
+    return out
+
+
+def spans(steps: Sequence[int], axis: Sequence[int] = (), most: int = 3) -> str:
+    """Steps in words: `5, 9-12 and 3 more places`."""
+    found = blocks(steps, axis)
+    text = ", ".join(f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b in found[:most])
+    return text + (f" and {len(found) - most} more places" if len(found) > most else "")
 
 
 def main(series: Sequence[Logged], kind: str | None = None) -> Iterator[Logged]:

@@ -9,16 +9,12 @@ from itertools import pairwise
 
 from .._rooms import schemas
 from .series_names import shows_rewards
-from .series_shape import NEAR, Logged, Stand, finding, grid, moved, moves, significant, stands
+from .series_shape import CHANCE, Logged, Stand, chance, finding, grid, moved, significant, stands
 
 LEAST = 5
 """Equal rows that a stale value, or a norm that is always zero, has at least."""
 LEAST_ALWAYS = 20
 """The same for a series that never moved at all, or a loss that is zero."""
-CHANCE = 1e-6
-"""At most this often may chance alone give as many equal rows in a series of that length."""
-FINEST = 1e-3
-"""Chance that two neighbours are equal, at least: no series is taken for finer than that."""
 QUANTA = 4.0
 """A series is coarse where its usual move is at most so many of its smallest steps."""
 LEAST_COARSE = 64
@@ -32,8 +28,9 @@ def dead(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Finding]:
     if name.kind == "loss" and any(shows_rewards(x.key) for x in found):
         return
     least = LEAST if name.kind != "loss" else LEAST_ALWAYS
+    finite = sum(map(math.isfinite, s.values))
     for stand in stands(s.values):
-        always = stand.rows == sum(map(math.isfinite, s.values))
+        always = stand.rows == finite
         to_the_end = stand.last == len(s.values) - 1
         if (
             stand.value != 0.0
@@ -41,7 +38,7 @@ def dead(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Finding]:
             or not (always or to_the_end)
         ):
             continue
-        if not always and _chance(s, stand) > CHANCE:
+        if not always and chance(s, stand) > CHANCE:
             continue  # it had shrunk into its last decimal
         first, last = s.steps[stand.first], s.steps[stand.last]
         other = moved(found, s, min(first, last), max(first, last), least=LEAST - 1)
@@ -81,7 +78,7 @@ def stale(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Finding]:
     shown = []
     for stand in long:
         first, last = s.steps[stand.first], s.steps[stand.last]
-        if _clipped(s, stand) or _chance(s, stand) > CHANCE:
+        if _clipped(s, stand) or chance(s, stand) > CHANCE:
             continue
         other = moved(found, s, min(first, last), max(first, last), least=LEAST - 1)
         if other is not None:
@@ -104,7 +101,7 @@ def stale(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Finding]:
         first_step=first,
         last_step=last,
         places=len(shown),
-        chance=_chance(s, worst),
+        chance=chance(s, worst),
         least=LEAST,
         most_chance=CHANCE,
         beside=other.said,
@@ -139,18 +136,6 @@ def _clipped(s: Logged, stand: Stand) -> bool:
         return False
     most = max(v for v in s.values if math.isfinite(v))
     return stand.value >= most * (1 - 1e-5) and significant(round(stand.value, 4)) <= 3
-
-
-def _chance(s: Logged, stand: Stand) -> float:
-    """How often chance gives as many equal rows somewhere in the series, judged by its moves nearby."""
-    sizes = moves(s.values, stand.first, stand.last)
-    if not sizes:
-        return 1.0
-    near = s.values[max(0, stand.first - NEAR) : stand.last + NEAR + 1]
-    # the smaller moves decide, as a series that settles moves less and less
-    typical = statistics.quantiles(sizes, n=4)[0] if len(sizes) > 3 else min(sizes)
-    equal = min(1.0, max(FINEST, grid(near)[0] / typical)) if typical > 0 else 1.0
-    return min(1.0, len(s.values) * equal ** (stand.rows - 1))
 
 
 def quantised(s: Logged) -> Iterator[schemas.Finding]:

@@ -139,7 +139,8 @@ def tallies_of(drift: schemas.Drift, segment: str) -> dict[str, Tally]:
 
 
 def _drifts(records: Sequence[schemas.Record], stretch: Stretch) -> list[schemas.Record]:
-    """Drift records of a segment that lie on the stretch: of a resume the newest, of those in the run each."""
+    """Drift records of a segment that lie on the stretch: of a resume the newest, of those in the run each, and each
+    that a source reports."""
     found: dict[tuple[str, int], schemas.Record] = {}
     for r in records:
         if r.kind != "drift" or r.segment != stretch.segment:
@@ -147,7 +148,7 @@ def _drifts(records: Sequence[schemas.Record], stretch: Stretch) -> list[schemas
         if stretch.cut and r.payload.from_step <= stretch.after:
             continue
         if stretch.upto is None or r.payload.from_step <= stretch.upto:
-            boundary = r.id if r.payload.moment == "in_run" else r.payload.moment
+            boundary = r.payload.moment if r.payload.moment == "resume" else r.id
             found[(boundary, r.payload.from_step)] = r
     return sorted(found.values(), key=lambda r: r.payload.from_step)
 

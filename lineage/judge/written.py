@@ -13,6 +13,26 @@ _NUMBER = re.compile(r"\d[\d,_]*(?:\.\d+)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?")
 _SCALED = re.compile(r"(\d[\d,_]*(?:\.\d+)?)\s*([kmbgt])\b")
 _SCALE = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _UNITS = {"seqs": "sequences", "seq": "sequences", "sequence": "sequences", "toks": "tokens", "tok": "tokens"}
+_SUPERSCRIPT = str.maketrans(
+    "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u207a", "0123456789-+"
+)
+_MINUS = "\u2212"
+_POWER = re.compile(
+    r"(?<![\w.])(?:(?P<times>\d+(?:\.\d+)?)\s*[x*\u00d7\u00b7\u22c5]\s*)?10\s*"
+    r"(?:(?:\^|\*\*)\s*[({]?\s*(?P<written>[+\-\u2212]?\d{1,3})\s*[)}]?"
+    r"|(?P<raised>[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]{1,3}))(?![\w.]\d)"
+)
+"""`10^-4`, `1 x 10**-4`, `3 \u00d7 10\u207b\u2074`"""
+
+
+def powers(text: str) -> str:
+    """Write powers of ten as numbers: `1 \u00d7 10^-4` as `1e-4`."""
+    return _POWER.sub(_power, text)
+
+
+def _power(found: re.Match[str]) -> str:
+    exponent = found["written"] or found["raised"].translate(_SUPERSCRIPT)
+    return f"{found['times'] or 1}e{int(exponent.replace(_MINUS, '-'))}"
 
 
 def same_text(a: str, b: str) -> bool:

@@ -41,12 +41,45 @@ BATCHES = pa.schema(
         ("step", pa.int64()),
         ("micro", pa.int32()),
         ("digest", pa.string()),
+        ("order_free", pa.string()),
         ("samples", pa.int64()),
         ("tokens", pa.int64()),
+        ("documents", pa.int64()),
+        ("target_tokens", pa.int64()),
+        ("length_min", pa.int64()),
+        ("length_mean", pa.float64()),
+        ("length_max", pa.int64()),
+        ("mask_density", pa.float64()),
+        ("padding", pa.float64()),
+        ("lowest", pa.int64()),
+        ("highest", pa.int64()),
+        ("out_of_range", pa.int64()),
+        ("bos", pa.int64()),
+        ("eos", pa.int64()),
+        ("pad", pa.int64()),
+        ("domain", pa.string()),
         ("at", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""One row per step and micro-batch: the batch fingerprint of this rank."""
+"""One row per step and micro-batch: the fingerprint and statistics of this rank's batch. What the batch did not show
+is null. In `digest` the order of samples counts; `order_free` is the sum of the samples' digests in two lanes modulo
+2^64, so those of shards add up."""
+
+SAMPLES = pa.schema(
+    [
+        ("segment", pa.string()),
+        ("rank", pa.int32()),
+        ("step", pa.int64()),
+        ("micro", pa.int32()),
+        ("place", pa.int32()),
+        ("digest", pa.string()),
+        ("sample", pa.string()),
+        ("tokens", pa.int64()),
+        ("domain", pa.string()),
+    ]
+)
+"""One row per sample that was read, in its place of the micro-batch: `digest` of its content, and `sample`, the id that
+the loop or the data set gave it. At most as many of a step as the setting `samples` says."""
 
 METRICS = pa.schema(
     [
@@ -89,8 +122,8 @@ TENSORS = pa.schema(
 `sumsq`, `largest` and `lowest` are of the finite elements as they were read; a gradient is `scale` times what it is
 without the loss scale. `order` numbers gradients as they arrived. What was not read has no row."""
 
-TABLES = {"probes": PROBES, "batches": BATCHES, "metrics": METRICS, "tensors": TENSORS}
-COMPRESSED = ("tensors",)
+TABLES = {"probes": PROBES, "batches": BATCHES, "samples": SAMPLES, "metrics": METRICS, "tensors": TENSORS}
+COMPRESSED = ("tensors", "samples")
 """Tables of many rows per step, whose stream is compressed while hot too."""
 
 
@@ -275,14 +308,17 @@ def reached(ledger: Path) -> dict[str, int]:
     Sealed files answer from their statistics; of hot ones only the steps are read.
     """
     found: dict[str, int] = {}
-    for path in files(ledger, "probes"):
-        try:
-            last = _last_step(path)
-        except (ValueError, OSError):
-            continue
-        if last is not None:
-            segment = path.parent.name
-            found[segment] = max(found.get(segment, last), last)
+    for table in ("probes", "metrics"):  # an observed run may have logged numbers that are no signal
+        of_table: dict[str, int] = {}
+        for path in files(ledger, table):
+            try:
+                last = _last_step(path)
+            except (ValueError, OSError):
+                continue
+            if last is not None:
+                segment = path.parent.name
+                of_table[segment] = max(of_table.get(segment, last), last)
+        found = of_table | found
     return found
 
 

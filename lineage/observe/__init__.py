@@ -114,8 +114,18 @@ def hand_over(run: Any, recorder: Any) -> TakenOver | None:
         return None
 
 
+def catch_up() -> None:
+    """Handle what is in the queue now, for a recorder that is about to end. Never raises, waits a second at most."""
+    if _OBSERVER is not None:
+        try:
+            _OBSERVER.catch_up()
+        except Exception as error:
+            light.events.failed(error)
+
+
 __all__ = [
     "Options",
+    "catch_up",
     "hand_over",
     "install",
     "installed",

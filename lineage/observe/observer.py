@@ -153,6 +153,14 @@ class Observer:
         finally:
             self.lock.release()
 
+    def catch_up(self) -> None:
+        """Handle what is in the queue now, for a recorder that is about to end. Waits a second at most."""
+        if os.getpid() == self._pid and self.lock.acquire(timeout=1.0):
+            try:
+                self.turn()
+            finally:
+                self.lock.release()
+
     def at_exit(self) -> None:
         """The process ends."""
         if os.getpid() == self._pid and self._thread is not None:

@@ -19,9 +19,13 @@ MOST = 50_000
 
 
 class Rows:
-    """Takes rows as they are logged, and writes them a few times a second."""
+    """Takes rows as they are logged, and writes them a few times a second.
 
-    def __init__(self) -> None:
+    `judged`: losses and norms among them are signals of the run too, for the detectors.
+    """
+
+    def __init__(self, *, judged: bool = True) -> None:
+        self._judged = judged
         self.first: int | None = None
         self.last: int | None = None
         """steps of the first and of the newest row"""
@@ -66,7 +70,7 @@ class Rows:
             name = signal(key)
             if name is not None and name not in signals:
                 signals[name] = value
-        if signals:
+        if signals and self._judged:
             self._signals.append(streams.Values(step, at, signals, [], []))
 
     def arrived(self, patience: float = 0.0) -> None:
@@ -95,13 +99,17 @@ class Rows:
             return
         w.step = rec.steps.done = self.last or 0
         segment, rank = w.ids.segment, rec.world.rank
-        ready, self._ready = self._ready, []
-        w.rows(metrics=[_row(segment, rank, r) for r in ready])
+        w.rows(metrics=self.metrics(segment, rank))
         found, self._signals = self._signals, []
         for values in found:
             w.rows(probes=streams.rows(segment, rank, values))
             for name, phase, finding in self._streams.judge(values):
                 incidents.raise_alarm(rec, w, name, phase, finding, values)
+
+    def metrics(self, segment: str, rank: int) -> list[dict[str, Any]]:
+        """Take the rows so far, as those of the series."""
+        ready, self._ready = self._ready, []
+        return [_row(segment, rank, r) for r in ready]
 
 
 def leaves(prefix: str, row: Mapping[Any, Any]) -> list[tuple[str, Any]]:

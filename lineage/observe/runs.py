@@ -16,6 +16,7 @@ from . import starts
 from ._light import light
 from .observation import Key, Observation, Shared, Start
 from .origin import Loaded, look_up
+from .passing import Passing
 from .steps import WandbSteps
 
 MOST_RUNS = 64
@@ -33,6 +34,8 @@ class Runs:
         self.stack: list[Observation] = []
         """observed runs that have not been closed, oldest first; files belong to the newest active one"""
         self.handed: set[Key] = set()
+        self.passing: dict[Key, Passing] = {}
+        """runs that were handed over, whose logged values go to a recorder"""
         self.foreign: frozenset[Key] = frozenset()
         """runs of the process from which this one was forked"""
         self.unobserved = 0
@@ -58,6 +61,8 @@ class Runs:
         self._replay()
         for o in list(self.stack):
             contained(o.flush)
+        for passing in set(self.passing.values()):
+            contained(passing.flush)
 
     def pending(self) -> bool:
         """Whether a checkpoint is not recorded as a whole yet."""
@@ -97,11 +102,14 @@ class Runs:
 
     def _wandb_logged(self, at: float, run: Any, row: dict[str, Any], step: Any, commit: Any) -> None:
         key, o = self._wandb(run)
-        if o is None:
+        steps = self._steps.get(key)
+        if steps is None:
             return
-        steps = self._steps[key]
         was = steps.dropped
         number, axis = steps.of(row, step, commit)
+        if o is None:
+            self._pass_on(key, at, number, axis, row)
+            return
         if steps.dropped == 1 and was == 0:
             o.gaps.append(
                 f"W&B dropped rows logged with step= below the newest one (LIN-T001), first at step {number}; "
@@ -158,13 +166,14 @@ class Runs:
 
     def _mlflow_logged(self, at: float, uri: str, run_id: str, rows: Any) -> None:
         o = self._mlflow(uri, run_id)
-        if o is None:
-            return
         by_step: dict[int, dict[str, Any]] = {}
         for key, value, step in rows:
             by_step.setdefault(int(step or 0), {})[key] = value
         for step, row in by_step.items():
-            o.logged("mlflow", at, step, "step=", row)
+            if o is not None:
+                o.logged("mlflow", at, step, "step=", row)
+            else:
+                self._pass_on(("mlflow", str(uri), str(run_id)), at, step, "step=", row)
 
     def _mlflow_params(self, at: float, uri: str, run_id: str, values: Any, refused: str | None) -> None:
         o = self._mlflow(uri, run_id)
@@ -257,16 +266,25 @@ class Runs:
 
     # -- lineage.attach
 
+    def _pass_on(self, key: Key, at: float, step: int, axis: str, row: dict[str, Any]) -> None:
+        """A row of a run that was handed over goes to its recorder."""
+        passing = self.passing.get(key)
+        if passing is not None:
+            passing.logged(key[0], at, step, axis, row)
+
     def hand_over(self, run: Any, recorder: Any) -> TakenOver | None:
-        """Record nothing more of a run, and of this process's files, while a recorder is attached to it."""
+        """Leave a run, and this process's files, to a recorder that is attached to it; what is logged is passed on."""
         self._recorders = [r for r in self._recorders if r() is not None]
         self._recorders.append(weakref.ref(recorder))
         key = starts.key_of(run)
         o = self.of.get(key) if key else self._newest()
+        passing = Passing(recorder)
         if key is not None:
             self.handed.add(key)
+            self.passing[key] = passing
         if o is None:
             return None
+        self.passing |= {k: passing for k, v in self.of.items() if v is o}
         self.handed |= {k for k, v in self.of.items() if v is o}
         self.of = {k: v for k, v in self.of.items() if v is not o}
         self.stack.remove(o)

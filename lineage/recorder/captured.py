@@ -41,7 +41,7 @@ def save(ledger: Path, segment: str, rank: int, step: int, batches: Sequence[Any
     """
     if not batches:
         return None
-    from safetensors.torch import save_file
+    from safetensors.torch import save as to_bytes  # the observer takes a `save_file` for the training code's
 
     tensors, other = {}, {}
     for micro, batch in enumerate(batches):
@@ -53,7 +53,8 @@ def save(ledger: Path, segment: str, rank: int, step: int, batches: Sequence[Any
     folder = layout.make_folder(ledger / "captured" / segment)
     path = folder / f"rank{rank}-step{step}.safetensors"
     temporary = path.with_suffix(".tmp")
-    save_file(tensors, temporary, metadata={"step": str(step), "rank": str(rank), "other": json.dumps(other)})
+    metadata = {"step": str(step), "rank": str(rank), "other": json.dumps(other)}
+    temporary.write_bytes(to_bytes(tensors, metadata=metadata))
     os.chmod(temporary, layout.FILE_MODE)
     os.replace(temporary, path)
     return path

@@ -31,8 +31,6 @@ class DomainLosses:
 
     def take(self, names: Names) -> tuple[dict[str, Part], dict[str, float]]:
         """The step's means: on their way from the device, one copy for each device, and those of numbers alone."""
-        import torch
-
         devices: dict[Any, list[tuple[str, Any]]] = {}
         plain: dict[str, float] = {}
         for name, values in self._given.items():
@@ -44,11 +42,13 @@ class DomainLosses:
                 plain[signal] = sum(values) / len(values)
                 continue
             device = tensors[0].device
-            total = sum(v.reshape(()).to(device, torch.float32, non_blocking=True) for v in tensors)
+            total = sum(v.reshape(()).float().to(device, non_blocking=True) for v in tensors)
             total = total + sum(v for v in values if not hasattr(v, "detach"))
             devices.setdefault(device, []).append((signal, total / len(values)))
         out: dict[str, Part] = {}
         for found in devices.values():
+            import torch
+
             later = Later(torch.stack([value for _, value in found]))
             out |= {signal: Part(later, i) for i, (signal, _) in enumerate(found)}
         return out, plain

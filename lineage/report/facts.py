@@ -17,8 +17,8 @@ from ..ledger import health
 from ..ledger.reader import Ledger
 from ..ledger.scan import Damage
 from . import answer as answer_
+from . import odd, questions, series, timeline, words
 from . import phases as phases_
-from . import questions, series, timeline, words
 from .answer import Answer, Tip
 from .grid import Grid, grid
 from .series import Curves
@@ -184,7 +184,7 @@ def gather(ledger: Ledger) -> Facts:
         findings=_findings(ledger, graph),
         notes=_notes(ledger, graph),
         coverage=coverage,
-        gaps=(*gaps, *([curves.left_out] if curves.left_out else [])),
+        gaps=(*gaps, *odd.odd(records), *([curves.left_out] if curves.left_out else [])),
         evidence=tuple(r.payload for r in ledger.of("preserved")),
         evaluations=tuple((words.short(r.payload.checkpoint), r.payload) for r in ledger.of("evaluation")),
         open_questions=tuple(questions.collect(records, graph, tips, bads, preserved=preserved)),

@@ -8,7 +8,19 @@ from .document import described, markdown
 from .human import Part, number_of
 from .load import CatalogueError, build, catalogue, extended, install, shipped
 from .lookup import Catalogue, Meaning, plain_key, plain_word
-from .model import UNCLASSIFIED, Claim, Concept, Effects, Framework, Key, Override, version_of
+from .model import (
+    UNCLASSIFIED,
+    Claim,
+    Concept,
+    Condition,
+    Effects,
+    Framework,
+    Key,
+    Override,
+    Pattern,
+    Versions,
+    version_of,
+)
 
 CLAIMS: tuple[str, ...] = (
     "loss_curve",
@@ -28,12 +40,15 @@ __all__ = [
     "CatalogueError",
     "Claim",
     "Concept",
+    "Condition",
     "Effects",
     "Framework",
     "Key",
     "Meaning",
     "Override",
     "Part",
+    "Pattern",
+    "Versions",
     "build",
     "catalogue",
     "described",

@@ -49,6 +49,10 @@ keys = ["augment.strength"]
 key = "trainer.super_lr"
 concept = "learning_rate"
 default = 1e-3              # what holds where the key is left out
+when = "trainer.super"      # without effect while this is off; `a=x|y`: while a is neither; `!.b`: beside a b
+none = [-1]                 # values by which it is not used
+derived = ["auto"]          # values that the framework works out when it runs: not shown beside a stated one
+values = { old = "new" }    # what an older key called a value that the setting now calls otherwise
 
 [[policy]]                  # one cell: what a change of a concept does to a claim
 concept = "grad_clip"
@@ -121,6 +125,11 @@ def _concept(concept: Concept, catalogue: Catalogue) -> str:
         if keys:
             title = catalogue.frameworks[id_].title if id_ else "any script"
             lines.append(f"- {title}: {', '.join(_key(k) for k in keys)}")
+    for id_ in ("", *catalogue.frameworks):
+        globs = [p.glob for p in catalogue.patterns if p.concept == concept.id and p.framework == id_]
+        if globs:
+            title = catalogue.frameworks[id_].title if id_ else "any script"
+            lines.append(f"- {title}, by name: {', '.join(f'`{g}`' for g in globs)}")
     sections = [*concept.owns, *concept.under]
     if sections:
         lines.append(f"- sections: {', '.join(f'`{s}.*`' for s in sections)}")
@@ -138,6 +147,7 @@ def _key(key: Key) -> str:
     notes += [f"before {key.until}"] if key.until else []
     notes += [f"in {key.unit}"] if key.unit != "samples" else []
     notes += ["negated"] if key.negates else []
+    notes += [f"while {key.when}"] if key.when else []
     notes += [f"beside a key of {key.beside}"] if key.beside else []
     return f"`{key.name}`" + (f" ({', '.join(notes)})" if notes else "")
 

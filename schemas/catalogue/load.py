@@ -12,7 +12,7 @@ from typing import Any
 
 from ..judgements import Status
 from .lookup import Catalogue
-from .model import Claim, Concept, Effects, Framework, Key, Override
+from .model import Claim, Concept, Effects, Framework, Key, Override, Pattern
 
 _HERE = Path(__file__).parent
 _CLASSES = ("R", "C", "B", "O", "H")
@@ -35,6 +35,7 @@ def build(*tables: Mapping[str, Any], sources: Iterable[str] = ()) -> Catalogue:
     frameworks: dict[str, Framework] = {}
     keys: list[Key] = []
     overrides: list[Override] = []
+    patterns: list[Pattern] = []
     for table, source in zip(tables, names, strict=True):
         for row in table.get("claim", ()):
             claims[row["id"]] = Claim(
@@ -44,9 +45,12 @@ def build(*tables: Mapping[str, Any], sources: Iterable[str] = ()) -> Catalogue:
             concept, own = _concept(row, claims, concepts, source)
             concepts[concept.id] = concept
             keys += own
+            patterns += [Pattern(glob, concept.id) for glob in row.get("patterns", ())]
         for group in table.get("frameworks", ()):
-            framework = _framework(group["framework"], source)
+            framework = _framework(group["framework"], group.get("when", {}), source)
             frameworks[framework.id] = framework
+            told = group.get("patterns", {})
+            patterns += [Pattern(glob, c, framework.id) for c, globs in told.items() for glob in globs]
             keys += _framework_keys(framework.id, group.get("keys", {}))
         keys += [_key(row, source) for row in table.get("key", ())]
         for row in table.get("policy", ()):
@@ -59,8 +63,16 @@ def build(*tables: Mapping[str, Any], sources: Iterable[str] = ()) -> Catalogue:
         if key.concept not in concepts:
             known = ", ".join(sorted(concepts))
             raise CatalogueError(f"the key {key.name} names the concept {key.concept!r}; known are: {known}")
+    for pattern in patterns:
+        named = concepts.get(pattern.concept)
+        if named is None or not named.noise:
+            raise CatalogueError(
+                f"the pattern {pattern.glob} stands under {pattern.concept!r}: only a concept that has no part in "
+                "the update (noise = true) may take keys by a pattern"
+            )
     sha = hashlib.sha256(b"lineage-policy-v2\n")
-    for part in (*concepts.values(), *sorted(map(repr, keys)), *frameworks.values(), *claims.values()):
+    told_in_order = sorted(map(repr, (*keys, *patterns)))
+    for part in (*concepts.values(), *told_in_order, *frameworks.values(), *claims.values()):
         sha.update(f"{part if isinstance(part, str) else repr(part)}\n".encode())
     return Catalogue(
         concepts=concepts,
@@ -68,6 +80,7 @@ def build(*tables: Mapping[str, Any], sources: Iterable[str] = ()) -> Catalogue:
         frameworks=frameworks,
         keys=tuple(keys),
         overrides=tuple(overrides),
+        patterns=tuple(patterns),
         digest="sha256:" + sha.hexdigest(),
     )
 
@@ -123,8 +136,9 @@ def _effects(row: Mapping[str, Any]) -> Effects:
     return Effects(row["class"], row["reason"], tuple(row.get("breaks", ())), tuple(row.get("caveats", ())))
 
 
-def _framework(row: Mapping[str, Any], source: str) -> Framework:
+def _framework(row: Mapping[str, Any], when: Mapping[str, str], source: str) -> Framework:
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    fields["when"] = tuple(when.items())
     try:
         return Framework(**fields)
     except TypeError as e:
@@ -154,6 +168,10 @@ _FIELDS = frozenset(
         "ranks",
         "open",
         "beside",
+        "keeps",
+        "none",
+        "values",
+        "when",
     ]
 )
 
@@ -163,8 +181,16 @@ def _key(row: Mapping[str, Any], source: str) -> Key:
     if unknown or "key" not in row or "concept" not in row:
         what = f"knows nothing of {sorted(unknown)}" if unknown else "needs 'key' and 'concept'"
         raise CatalogueError(f"{source}: the key {row.get('key', row)} {what}")
-    rest = {k: v for k, v in row.items() if k not in ("key", "derived")}
-    return Key(name=row["key"], has_default="default" in row, derived=tuple(row.get("derived", ())), **rest)
+    rest = {k: v for k, v in row.items() if k not in ("key", "derived", "keeps", "none", "values")}
+    return Key(
+        name=row["key"],
+        has_default="default" in row,
+        derived=tuple(row.get("derived", ())),
+        keeps=tuple(row.get("keeps", ())),
+        none=tuple(row.get("none", ())),
+        values=tuple(row.get("values", {}).items()),
+        **rest,
+    )
 
 
 def _override(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from .human import Part, read_value
-from .model import UNCLASSIFIED, Claim, Concept, Framework, Key, Override
+from .model import UNCLASSIFIED, Claim, Concept, Framework, Key, Override, Pattern, Versions
 
 _INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)|#\d+$")
 _NEUTRAL = frozenset(
@@ -63,6 +63,7 @@ class Catalogue:
     frameworks: Mapping[str, Framework] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     overrides: tuple[Override, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
 
     @property
     def flagging(self) -> tuple[str, ...]:
@@ -143,12 +144,13 @@ class Catalogue:
         """Return what a config key stands for, or None.
 
         The whole key is looked up first, then sections that own what is in them (`evaluators`), then ever shorter
-        tails (`train.optim.lr`, `optim.lr`, `lr`), then the nearest section that says what its keys are about
-        (`dataset`). Among frameworks that use one name for different things those in `frameworks` come first,
-        then what any script means by it, then the gravest. `present` names the concepts that the config has
-        keys of.
+        tails (`train.optim.lr`, `optim.lr`, `lr`), then patterns (`wandb_*`), then the nearest section that says what
+        its keys are about (`dataset`). Among frameworks that use one name for different things those in `frameworks`
+        come first, then what any script means by it, then the gravest. `present` names the concepts that the config
+        has keys of.
         """
-        parts = plain_key(key).split(".")
+        full = plain_key(key)
+        parts = full.split(".")
         while len(parts) > 1 and parts[0] in _NEUTRAL and ".".join(parts) not in self._rows:
             parts = parts[1:]
         whole = self._choose(self._rows.get(".".join(parts), ()), frameworks, present)
@@ -158,6 +160,8 @@ class Catalogue:
         for i, part in enumerate(parts[:-1]):
             if part in owns:
                 return Meaning(self.concepts[owns[part]], ".".join(parts[i:]))
+        if "callbacks" in parts[:-1] and parts[-1] in owns:  # `callbacks.lr_monitor: {}`
+            return Meaning(self.concepts[owns[parts[-1]]], parts[-1])
         for start in range(1, len(parts)) if parts[-1] in self._last_names else ():
             rows = self._rows.get(".".join(parts[start:]), ())
             if start == len(parts) - 1:
@@ -165,12 +169,32 @@ class Catalogue:
             found = self._choose(rows, frameworks, present)
             if found:
                 return found
+        by_pattern = self._by_pattern(full, frameworks)
+        if by_pattern is not None:
+            return Meaning(self.concepts[by_pattern.concept], ".".join(parts))
         for i in range(len(parts) - 2, -1, -1):
             if parts[i] in under:
                 return Meaning(self.concepts[under[parts[i]]], ".".join(parts[i:]))
         if len(parts) == 1 and parts[0] in top:
             return Meaning(self.concepts[top[parts[0]]], parts[0])
         return None
+
+    def _by_pattern(self, key: str, frameworks: Sequence[str]) -> Pattern | None:
+        if not self._any_pattern.match(key):
+            return None
+        for pattern, regex in self._regexes:
+            if (not pattern.framework or pattern.framework in frameworks) and regex.match(key):
+                return pattern
+        return None
+
+    @cached_property
+    def _any_pattern(self) -> re.Pattern[str]:
+        """All patterns in one, so that a key which fits none costs one look."""
+        return re.compile("|".join(r.pattern for _, r in self._regexes) or r"(?!)")
+
+    @cached_property
+    def _regexes(self) -> list[tuple[Pattern, re.Pattern[str]]]:
+        return [(p, p.regex()) for p in self.patterns]
 
     def depends(self, key: str) -> bool:
         """Tell whether the meaning of a key depends on what else the config has."""
@@ -233,21 +257,27 @@ class Catalogue:
         return (*out, "launchers") if seen["launchers"] else tuple(out)
 
     def default(
-        self, concept: str, setting: str, frameworks: Sequence[str], versions: Mapping[str, str]
+        self,
+        concept: str,
+        setting: str,
+        frameworks: Sequence[str],
+        versions: Mapping[str, str],
+        possible: Mapping[str, Versions] | None = None,
     ) -> tuple[object, Key] | None:
         """Return a setting's default in the first of the frameworks that has one, with the key that says so.
 
-        `versions` maps distributions to versions. Where a version is not known and versions differ in the default,
-        there is none.
+        `versions` maps distributions to versions, `possible` frameworks to the versions that a config may belong to,
+        where its own is not known. Where these differ in the default, there is none.
         """
         for id_ in frameworks:
-            framework = self.frameworks[id_]
-            version = versions.get(framework.distribution or "")
+            version = versions.get(self.frameworks[id_].distribution or "")
+            may = Versions() if version is not None or possible is None else possible.get(id_, Versions())
             rows = [r for r in self._settings.get((id_, concept, setting), ()) if r.applies(version)]
-            stated = {repr(r.default): r for r in rows if r.has_default}
+            rows = [r for r in rows if r.within(may)]
+            stated = {repr(r.present(r.default)): r for r in rows if r.has_default}
             if len(stated) == 1:
                 row = next(iter(stated.values()))
-                return row.default, row
+                return row.present(row.default), row
             if rows:
                 return None
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -110,6 +110,24 @@ UNCLASSIFIED = Concept(
 
 
 @dataclass(frozen=True)
+class Versions:
+    """A range of versions, both ends included; None where an end is open."""
+
+    first: tuple[int, ...] | None = None
+    last: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, rows: Iterable[Key]) -> Versions:
+        """The versions in which all of some keys exist; any, where no version has them all."""
+        known = list(rows)
+        since = max((version_of(r.since) for r in known if r.since is not None), default=None)
+        until = min((version_of(r.until) for r in known if r.until is not None), default=None)
+        if since is not None and until is not None and since >= until:
+            return cls()
+        return cls(since, (*until[:-1], until[-1] - 1, 10**9) if until else None)
+
+
+@dataclass(frozen=True)
 class Key:
     """A config key of a framework, or of any training script where `framework` is empty."""
 
@@ -133,16 +151,76 @@ class Key:
     """free-form in the framework, so its source does not list it"""
     beside: str | None = None
     """the key means this only where the config has a key of that concept too"""
+    keeps: tuple[Any, ...] = ()
+    """values that leave things as they are, such as starting from what is resumed"""
+    none: tuple[Any, ...] = ()
+    """values by which the setting is not used, such as a limit of -1"""
+    values: tuple[tuple[str, Any], ...] = ()
+    """what a value is called under the setting's present key, where an older key called it otherwise"""
+    when: str | None = None
+    """the key has an effect only while this condition holds; see `Condition`"""
 
     def applies(self, version: str | None) -> bool:
         """Whether the key exists in a version of its framework; an unknown version has every key."""
-        if version is None:
-            return True
-        at = version_of(version)
+        return version is None or self.within(Versions(version_of(version), version_of(version)))
+
+    def within(self, versions: Versions) -> bool:
+        """Whether the key exists in some version of a range."""
         return not (
-            (self.since is not None and at < version_of(self.since))
-            or (self.until is not None and at >= version_of(self.until))
+            (self.since is not None and versions.last is not None and versions.last < version_of(self.since))
+            or (
+                self.until is not None
+                and versions.first is not None
+                and versions.first >= version_of(self.until)
+            )
         )
+
+    def present(self, value: Any) -> Any:
+        """What a value is called under the setting's present key."""
+        if not self.values:
+            return value
+        told = dict(self.values)
+        if isinstance(value, list | tuple):
+            return [told.get(str(v).lower(), v) for v in value]
+        return told.get(str(value).lower(), value)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """When a key has an effect: `fp16.enabled` is on, `lr_decay_style=WSD|cosine` is one of these, `!` is none of it.
+
+    A key with a dot in front stands in the same section: `!.remote` holds where the section has no `remote`.
+    """
+
+    key: str
+    values: tuple[str, ...] = ()
+    """texts in lower case; none: anything that switches on"""
+    negated: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> Condition:
+        """Read one from the text in a table."""
+        name, equals, values = text.strip().removeprefix("!").partition("=")
+        told = tuple(v.strip().lower() for v in values.split("|")) if equals else ()
+        return cls(name.strip(), told, text.strip().startswith("!"))
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Keys of a framework (or of any script) that belong to a concept without a part in the update.
+
+    A pattern without a dot is compared with the last name of a key, one with a dot with the whole key or its tail;
+    `*` stands for anything but a dot, `**` for anything.
+    """
+
+    glob: str
+    concept: str
+    framework: str = ""
+
+    def regex(self) -> re.Pattern[str]:
+        """The pattern over a key in its plain form."""
+        parts = [re.escape(p).replace(r"\*", r"[^.]*") for p in self.glob.split("**")]
+        return re.compile(r"(?:^|.*\.)" + ".*".join(parts) + "$")
 
 
 @dataclass(frozen=True)
@@ -163,6 +241,8 @@ class Framework:
     loss_since: str | None = None
     lengths: Literal["equal"] | None = None
     """every sequence has the same number of targets, so a mean of means is the mean over tokens"""
+    when: tuple[tuple[str, str], ...] = ()
+    """section -> the condition under which its keys have an effect"""
 
 
 @dataclass(frozen=True)

@@ -129,8 +129,15 @@ def olmo_core(root: Path) -> Keys:
     return out
 
 
+def torchtitan_options(root: Path) -> Keys:
+    """Before its first release the keys were options of argparse."""
+    return syntax.options(root / "torchtitan/config_manager.py")
+
+
 def torchtitan(root: Path) -> Keys:
     base = root / "torchtitan"
+    if (base / "config_manager.py").exists():
+        return syntax.nested([base / "config_manager.py"], "JobConfig")
     if (base / "config/job_config.py").exists():
         return syntax.nested([base / "config/job_config.py"], "JobConfig")
     out = syntax.fields(base / "trainer.py", "Trainer.Config")
@@ -169,4 +176,5 @@ READERS: dict[str, Callable[[Path], Keys]] = {
     "olmo": olmo,
     "olmo_core": olmo_core,
     "torchtitan": torchtitan,
+    "torchtitan_options": torchtitan_options,
 }

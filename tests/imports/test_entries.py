@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lineage.imports.entries import entry
+from lineage.judge import reported
 
 
 @pytest.mark.parametrize(
@@ -62,10 +63,28 @@ def test_an_entry_that_is_plain_text_is_kept_as_text() -> None:
     assert found.problems
 
 
-def test_a_restart_after_its_own_step_is_said() -> None:
-    """Restarting from a later state than the one at which it is noted cannot be."""
+def test_a_restart_after_its_own_step_is_kept_as_written() -> None:
+    """Reading an entry takes nothing away; placing it says that it cannot be."""
     _, found = entry({"step": 23_100, "restart_from_step": 33_100, "concept": "rollback"}, 0, "log.json")
-    assert any("after its own step" in p for p in found.problems)
+    assert (found.step, found.restart_from) == (23_100, 33_100)
+
+
+def test_a_list_of_concepts_is_one_entry_of_several_words() -> None:
+    """`["learning_rate", "grad_clip"]` changes both."""
+    _, found = entry(
+        {"step": 100, "concept": ["learning_rate", "grad_clip"], "after": [1e-5, 1.0]}, 0, "log.json"
+    )
+    assert found.problems == []
+    (judged,) = reported.judge([found])
+    assert judged.concepts == ["learning_rate", "grad_clip"]
+
+
+def test_a_step_that_no_run_has_made_is_no_step() -> None:
+    """1e30 is kept as it stands, and said."""
+    _, found = entry({"step": 1e30, "concept": "lr"}, 0, "log.json")
+    assert found.step is None
+    assert found.extra["step_as_written"].plain() == 1e30
+    assert "no count of updates" in found.problems[0]
 
 
 def test_secrets_in_a_logbook_are_masked() -> None:

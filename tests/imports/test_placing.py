@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lineage.judge import placing
 
 from ..judge.reported_builders import entry
@@ -51,6 +53,34 @@ def test_skip_ranges_are_checked_against_the_restart() -> None:
     """The range of the entry itself is named."""
     (placed,) = placing.place([entry("batch_skip", "none", "16651-19500", restart=16_651)])
     assert "begins at or before the restart from 16651" in placed.problems[0]
+
+
+@pytest.mark.parametrize("restart", [20_000, 2001])
+def test_a_restart_from_a_state_after_its_own_step_places_nothing(restart: int) -> None:
+    """20000 where 2000 was meant, and a state one step too late: the entry stands at its step, and it is said."""
+    placed = placing.place([entry("grad_clip", 1.0, 0.5, step=2000, restart=restart), entry("lr", 1, 2)])
+    first, second = placed
+    assert (first.placed_at, first.placed_by, first.restart_from) == (2000, "step", None)
+    assert first.extra["restart_from_as_written"].plain() == restart
+    assert f"restarts from {restart}, which is after its own step 2000" in first.problems[0]
+    assert (second.placed_at, second.placed_by) == (2000, "neighbours")
+
+
+def test_a_restart_from_the_step_itself_is_as_it_should_be() -> None:
+    """State and step are the same count."""
+    (placed,) = placing.place([entry("grad_clip", 1.0, 0.5, step=2000, restart=2000)])
+    assert (placed.restart_from, placed.problems) == (2000, [])
+
+
+def test_ranges_are_checked_against_the_restart_as_it_is_written() -> None:
+    """Overlap and the update that the state has already, both."""
+    (placed,) = placing.place(
+        [entry("batch_skip", None, "11001-11200 + 11100-11300", step=11_000, restart=11_001)]
+    )
+    assert [p for p in placed.problems if p.startswith("the range")] == [
+        "the ranges 11001-11200 and 11100-11300 overlap by 101",
+        "the range 11001-11200 begins at or before the restart from 11001: 1 of its updates are already in that state",
+    ]
 
 
 def test_a_contradiction_is_said_beside_the_human_entry() -> None:

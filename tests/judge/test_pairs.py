@@ -444,3 +444,29 @@ def test_a_branch_that_is_compared_with_its_fork_point_by_a_segment_without_a_st
     h = past()
     h.segment(2, parent=20, at=20, steps=0)
     assert claims(compare(world(h), segment(2), checkpoint(20)))["loss_curve"] == "not_shown"
+
+
+def test_a_difference_that_no_claim_rests_on_decides_nothing() -> None:
+    """A caveat decides a claim that has one, and stands beside a claim that is broken or not shown."""
+
+    def link(concept: str, effect: schemas.Status) -> schemas.ChainLink:
+        return schemas.ChainLink(code="LIN-D003", concept=concept, step=21, effect=effect, text=concept)
+
+    def claim(name: str, status: schemas.Status, *chain: schemas.ChainLink) -> schemas.ClaimVerdict:
+        return schemas.ClaimVerdict(claim=name, status=status, reason="because", chain=list(chain))
+
+    workers, unknown = link("loader_workers", "caveat"), link("unclassified", "caveat")
+    rate = link("learning_rate", "broken")
+    found = [pairs.Decisive("between", k) for k in (workers, unknown, rate)]
+
+    def told(*claims: schemas.ClaimVerdict) -> list[list[str]]:
+        return [[d.link.concept for d in part] for part in pairs.deciding(found, claims)]
+
+    missing = claim("bitwise", "not_shown", workers, unknown)
+    assert told(missing) == [[], ["loader_workers", "unclassified", "learning_rate"]]
+    assert told(claim("bitwise", "caveat", workers)) == [
+        ["loader_workers"],
+        ["unclassified", "learning_rate"],
+    ]
+    broken = claim("loss_curve", "broken", rate, unknown)
+    assert told(missing, broken) == [["learning_rate"], ["loader_workers", "unclassified"]]

@@ -217,12 +217,16 @@ def imported() -> History:
             text=f"{concept} {before} -> {after}",
             evidence=[entry.id],
         )
-        found = schemas.Drift(moment="reported", from_step=step, changes=[c], confounded=False)
+        bound = f"dated {date}" if date else None
+        found = schemas.Drift(
+            moment="reported", from_step=step, lower_bound=bound, changes=[c], confounded=False
+        )
         h.add(found, n, step=step)
         values = {concept: schemas.Scalar.of(after)}
-        h.add(
-            schemas.Regime(id=f"sha256:{index:02d}", index=index, from_step=step, values=values), n, step=step
+        opened = schemas.Regime(
+            id=f"sha256:{index:02d}", index=index, from_step=step, lower_bound=bound, values=values
         )
+        h.add(opened, n, step=step)
 
     segment(1)
     h.add(config(seq_len=2048), 1)
@@ -237,12 +241,12 @@ def imported() -> History:
 def test_a_logbook_of_which_half_is_missing_still_gives_a_table() -> None:
     """Values are as reported, a value before its first change is what that change says, and the end is open."""
     found = table(imported())
-    assert [p.steps for p in found] == ["1 to 499", "500 or later, to 1,000", "1,001 to 3,999", "4,000 on"]
-    assert [p.placed for p in found] == [None, "dated 2022-03-24", None, None]
+    assert [p.steps for p in found] == ["1 to 499", "500 to 1,000", "1,001 to 3,999", "4,000 on"]
+    assert [p.unplaced for p in found] == [None, "dated 2022-03-24", None, None]
     clips = [(p.clip.text, p.clip.how, p.clip.at) for p in found if p.clip]
     assert clips == [
         ("1", "before", 500),
-        ("0.5", "reported", None),
+        ("1, then 0.5 (2022-03-24); step not stated", "reported", None),
         ("0.5", "reported", None),
         ("0.2", "reported", None),
     ]

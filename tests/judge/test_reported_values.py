@@ -30,6 +30,13 @@ S = schemas.Scalar.of
         ("v2", "unchanged", True),
         ("13251-14000", "13251-14000 + 16652-18500", False),
         (8192, 7680, False),
+        ("1e-4", "10^-4", True),
+        (1e-4, "1 \u00d7 10\u207b\u2074", True),
+        ("1e-4", "1 x 10**-4", True),
+        ("3e-5", "3\u00b710^\u22125", True),
+        ("2 x 10^6 tokens", "2M tokens", True),
+        ("1e-4", "10^-5", False),
+        ("110^2", "1102", False),
     ],
 )
 def test_written_values_are_compared_by_what_they_mean(a: object, b: object, same: bool) -> None:
@@ -44,6 +51,11 @@ def test_skip_ranges_that_overlap_or_begin_too_early_are_named() -> None:
     assert "16651-19500 begins at or before the restart from 16651: 1 of its updates" in early
     (overlap,) = values.range_problems(S("100-200, 150-300"), None)
     assert overlap == "the ranges 100-200 and 150-300 overlap by 51"
+    wide = values.range_problems(S("100-1000 + 110-120 + 500-600"), None)
+    assert wide == [
+        "the ranges 100-1000 and 110-120 overlap by 11",
+        "the ranges 100-1000 and 500-600 overlap by 101",
+    ]
     (turned,) = values.range_problems(S("300-200"), None)
     assert turned == "the range 300-200 ends before it begins"
 

@@ -165,7 +165,7 @@ def test_a_masked_key_under_another_name_is_never_shown_to_be_the_same() -> None
 
 def test_a_default_that_moved_between_versions_needs_the_version() -> None:
     """Below 5.15 a warm-up ratio is a key of its own; the packages beside the config say which version it was."""
-    keys = {"logging_first_step": True, "hub_strategy": "end", "eval_delay": 0}
+    keys = {"logging_first_step": True, "hub_strategy": "end", "eval_delay": 0, "fp16": True}
     before, after = config({**keys, "dataloader_num_workers": 0}), config(keys)
     assert requested.compare(before, after).changes == {}
     older = [{"transformers": "4.57.6"}, {"transformers": "5.24.0"}]

@@ -102,3 +102,20 @@ def test_steps_without_a_model_need_none_of_them_and_bring_none(tmp_path: Path) 
         "assert ledger.last('segment_end').payload.last_step == 2",
         arguments=(str(tmp_path),),
     )
+
+
+def test_batches_without_torch_have_a_fingerprint(tmp_path: Path) -> None:
+    """Plain lists, texts and their ids: digests and samples, and no part of the layer fails."""
+    _run(
+        "import lineage\nrec = lineage.attach(None, dir=sys.argv[1], run_id='r', report=False, quiet=True)\n"
+        "for step in (1, 2):\n"
+        "    with rec.step(step, {'text': [f'a {step}', 'b'], 'ids': [[1, 2], [3]], 'idx': [step, 9]}) as st:\n"
+        "        st.domain_loss({'web': 1.0})\n"
+        "rec.close()\nledger = lineage.open_ledger(sys.argv[1] + '/r')\n"
+        "assert not ledger.of('degraded'), ledger.of('degraded')\n"
+        "rows = ledger.series('samples').to_pylist()\n"
+        "assert [r['sample'] for r in rows] == ['1', '9', '2', '9'], rows\n"
+        "assert rows[1]['digest'] == rows[3]['digest'] != rows[0]['digest']\n"
+        "assert [f.payload.code for f in ledger.of('finding')] == ['LIN-B002']",
+        arguments=(str(tmp_path),),
+    )

@@ -71,7 +71,8 @@ def config() -> s.Config:
         "hub.token": s.MASKED,
     }
     argv = ["train.py", "--config", "7b.yaml", "--hub-token", "(masked)"]
-    return s.Config(source="dict", values=values, digest=sha("config"), masked=2, argv=argv)
+    odd = ["the key lr stands 2 times; the last is used: 0.0003; also: 0.001"]
+    return s.Config(source="dict", values=values, digest=sha("config"), masked=2, argv=argv, problems=odd)
 
 
 def effective() -> s.Effective:
@@ -261,6 +262,7 @@ def first_half() -> list[tuple[int | None, s.Model]]:
                 moment="resume",
                 parent_checkpoint=PARENT,
                 from_step=1001,
+                lower_bound="dated 2026-03-24",
                 changes=[change()],
                 unclassified=[unclassified],
                 confounded=True,
@@ -275,6 +277,7 @@ def first_half() -> list[tuple[int | None, s.Model]]:
                 id=REGIME,
                 index=1,
                 from_step=1001,
+                lower_bound="dated 2026-03-24",
                 previous=REGIME_BEFORE,
                 values={"grad_clip": Scalar.of(0.3), "learning_rate": Scalar.of(3e-4)},
                 because=["gradient clipping: 1.0 -> 0.3"],
@@ -472,6 +475,8 @@ def reported() -> Any:
         concept="grad_clip",
         **{"class": "R"},
         comparison=uid(0x142),
+        keys=["clip_grad"],
+        difference="clip_grad requested 1.0 -> 0.3",
         before=Scalar.of(1.0),
         after=Scalar.of(0.3),
         text="loss spiked twice; clip lowered",

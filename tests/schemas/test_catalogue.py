@@ -53,6 +53,37 @@ def test_a_key_means_one_thing_in_all_frameworks_but_for_two_that_are_known() ->
     assert {n for n, m in meanings.items() if len(m) > 1} == {"batch_size", "model.vocab_size"}
 
 
+def test_only_a_concept_without_a_part_in_the_update_takes_keys_by_the_shape_of_their_names() -> None:
+    """A pattern that hid a change of the update would make the tool silent about it."""
+    with pytest.raises(schemas.CatalogueError, match="only a concept that has no part in the update"):
+        schemas.extended_catalogue(
+            (
+                "site",
+                {"concept": [{"id": "x", "title": "x", "class": "R", "reason": "x", "patterns": ["lr_*"]}]},
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    ("key", "frameworks", "expected"),
+    [
+        ("--log-energy", ("megatron",), ("logging", "log_energy")),
+        ("--log-energy", (), None),
+        ("--logits-load-kd-loss-alpha", ("megatron",), None),
+        ("training.gc_debug", ("torchtitan",), ("logging", "gc_debug")),
+        ("trainer.callbacks.profiler.wait", ("olmo_core",), ("logging", "profiler.wait")),
+        ("callbacks.lr_monitor", (), ("logging", "lr_monitor")),
+        ("wandb_watch", (), ("logging", "wandb_watch")),
+        ("--inprocess-active-world-size", ("megatron",), ("world_size", "active")),
+    ],
+)
+def test_a_key_without_a_part_in_the_update_is_known_by_the_shape_of_its_name(
+    key: str, frameworks: tuple[str, ...], expected: tuple[str, str] | None
+) -> None:
+    """In its own framework, and behind every key that is known by itself."""
+    assert meaning(key, frameworks) == expected
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_keys_of_a_framework_are_recognised_as_its_own(framework: str) -> None:
     """A config that has them all belongs to it before any other, and each key means what its row says."""
