@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .._rooms import schemas
-from ..judge.reported import same_restart
+from ..judge.restarts import same_restart
 
 
 @dataclass

@@ -13,6 +13,7 @@ from uuid6 import uuid7
 
 from .._rooms import schemas
 from ..judge import placing, regime, reported, reported_values
+from ..judge.restarts import same_restart
 from ..ledger import scan
 from ..ledger.journal import Journal
 from ..ledger.seal import seal
@@ -251,7 +252,7 @@ def _confounded(
     if any(len(judgements[e.uid].concepts) >= 2 for e in changed):
         return True
     others = [e for e in beside if judgements[e.uid].regime_change == "yes"]
-    return any(a is not b and reported.same_restart(a, b) for a, b in product(changed, others))
+    return any(a is not b and same_restart(a, b) for a, b in product(changed, others))
 
 
 def _change(

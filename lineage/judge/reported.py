@@ -7,7 +7,6 @@ and its name stands in the judgement. `cannot_tell` is an answer: nothing is con
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,11 +15,11 @@ from .._rooms import schemas
 from . import reported_values as values
 from .contradictions import contradictions, otherwise
 from .reported_words import words
+from .restarts import same_restart
 
 Answer = Literal["yes", "no", "cannot_tell"]
 
 _RANK: dict[Answer, int] = {"yes": 2, "cannot_tell": 1, "no": 0}
-_DAY = re.compile(r"^\d{4}-\d{2}-\d{2}")
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,10 @@ class Case:
     @property
     def differs(self) -> bool:
         """Both values are given, and they are not the same."""
-        return values.stated(self.entry.before) and not values.equal(self.entry.before, self.entry.after)
+        before, after = self.entry.before, self.entry.after
+        if self.word.concept == "data_mix" and values.same_mix(before, after):
+            return False
+        return values.stated(before) and not values.equal(before, after)
 
     @property
     def arrives(self) -> bool:
@@ -85,29 +87,6 @@ def judge(entries: Sequence[schemas.Reported]) -> list[schemas.ReportedJudgement
         _judgement(e, of_entry, r, [o.uid for o in changed if o.uid != e.uid and same_restart(e, o)])
         for e, of_entry, r in zip(entries, cases, rulings, strict=True)
     ]
-
-
-def same_restart(a: schemas.Reported, b: schemas.Reported) -> bool:
-    """Tell whether two entries of a run belong to one restart: two differences of one pair of configs, the
-    same day, or the same start on no other day."""
-    both = {w.concept for w in words(a.concept)} & {w.concept for w in words(b.concept)}
-    if both and a.source.authority == b.source.authority:
-        return False  # one restart sets a thing once: these are two attempts
-    if a.comparison is not None and a.comparison == b.comparison:
-        return True
-    day_a, day_b = _day(a), _day(b)
-    if day_a and day_b:
-        return day_a == day_b and (
-            None in (a.restart_from, b.restart_from) or a.restart_from == b.restart_from
-        )
-    same_state = a.restart_from is not None and a.restart_from == b.restart_from
-    # From scratch, two entries next to each other are two runs as soon as one.
-    return same_state and a.restart_from != 0 and abs(a.order - b.order) == 1
-
-
-def _day(entry: schemas.Reported) -> str | None:
-    found = _DAY.match(entry.date or "")
-    return found[0] if found else None
 
 
 def _cases(entry: schemas.Reported, first: bool, entries: Sequence[schemas.Reported]) -> list[Case]:
@@ -204,6 +183,8 @@ def _launch(case: Case) -> Ruling | None:
 
 def _lever(case: Case) -> Ruling | None:
     e, name = case.entry, case.word.name
+    if values.for_evaluation(e.after):
+        return Ruling("no", "evaluation-only", f"{name}: {case.arrow}; as stated, training does not use it")
     if case.differs:
         if values.is_course(e.before) and not values.is_course(e.after) and e.restart_from is None:
             return Ruling(
@@ -300,6 +281,10 @@ def _branch(case: Case) -> Ruling | None:
 
 
 def _ambiguous(case: Case) -> Ruling | None:
+    if values.only_operational(case.entry.before, case.entry.after):
+        return Ruling(
+            "no", "operation-only", f"{case.word.name}: {case.arrow} concerns the operation of the job"
+        )
     reason = f"{case.word.name} is used for different things, and which is meant is not stated"
     return Ruling("cannot_tell", "ambiguous-word", reason)
 

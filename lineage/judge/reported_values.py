@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .._rooms import schemas
-from .values import close, normal, same
+from .values import close, normal, same, same_content
 from .written import is_off, powers, same_text
 
 _ASIDE = re.compile(r"\s*\([^()]*\)")
@@ -44,12 +44,20 @@ def stated(value: schemas.Scalar | None) -> bool:
     return bool(plain_text(value))
 
 
+_EVALUATION = re.compile(r"\b(?:for|in|at|during) (?:eval|evaluation|inference)s? (?:only|alone)\b", re.I)
+
+
 def equal(a: schemas.Scalar | None, b: schemas.Scalar | None) -> bool:
     """Tell whether two written values mean the same: numbers by value, text without remarks and spacing."""
     if same(a, b):
         return True
     x, y = plain_text(a), plain_text(b)
     return close(normal(schemas.Scalar.of(x)), normal(schemas.Scalar.of(y))) or same_text(x, y)
+
+
+def same_mix(a: schemas.Scalar | None, b: schemas.Scalar | None) -> bool:
+    """Tell whether two lists name the same sources: a person who lists them without weights names no order."""
+    return same_content(normal(a), normal(b)) if a is not None and b is not None else False
 
 
 def off(value: schemas.Scalar | None) -> bool:
@@ -100,6 +108,11 @@ def only_operational(before: schemas.Scalar | None, after: schemas.Scalar | None
     return (old ^ new) <= vocabulary.operational | vocabulary.aside and bool(
         (old | new) & vocabulary.operational
     )
+
+
+def for_evaluation(value: schemas.Scalar | None) -> bool:
+    """Tell whether a remark beside a value says that it is for evaluation alone."""
+    return bool(_EVALUATION.search(value.text() if value is not None else ""))
 
 
 def _words(value: schemas.Scalar | None) -> Iterable[str]:
