@@ -97,7 +97,7 @@ def _try(action: Callable[[], Any], what: str, notes: list[str]) -> Any:
     try:
         return action()
     except Exception as e:
-        notes.append(f"{what}: {type(e).__name__}: {e}"[:200])
+        notes.append(f"{what}: {type(e).__name__}")  # its words may hold content
         return None
 
 
@@ -111,7 +111,7 @@ def _part(f: Field, content: Content, sheet: Sheet, notes: list[str]) -> Part:
     try:
         content.take(f, sheet)
     except Exception as e:
-        notes.append(f"{f.path}: {type(e).__name__}: {e}"[:200])
+        notes.append(f"{f.path}: {type(e).__name__}"[:200])
         return Part(f.path, head, text="not read")
     return Part(f.path, head)
 

@@ -32,11 +32,14 @@ class Read:
     name: str | None = None
 
 
-def judge(reads: Iterable[Read]) -> list[schemas.Finding]:
+def judge(reads: Iterable[Read], group: int | None = None) -> list[schemas.Finding]:
     """Compare the ranks of one segment over some steps that follow each other: at most two findings.
 
     A sample that a rank reads more than once counts for its first place. Two ranks that read the same samples in the
     same order at some lag read one shard; others with a part in common overlap.
+
+    `group`: ranks that hold one replica of the model between them (tensor, pipeline and context parallel), which
+    are meant to read the same at the same steps; None where that is not known. Then equal groups of ranks are a note.
     """
     at: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     names: dict[str, str] = {}
@@ -69,9 +72,10 @@ def judge(reads: Iterable[Read]) -> list[schemas.Finding]:
         lag, most = found.most_common(1)[0]
         within = least - abs(lag) * least / max(1, len(steps))  # the window shows no more at this lag
         (same if most >= SAME * within and most >= LEAST else part).append((pair, lag, common, least))
+    same = [p for p in same if not _meant(p, same, group)]
     out = []
     if same:
-        out.append(_one_shard(same, shared, steps))
+        out.append(_one_shard(same, shared, steps, note=group is None and _regular(same, len(total))))
     if part:
         out.append(_overlap(part, shared, steps))
     return out
@@ -90,13 +94,28 @@ def _groups(pairs: Sequence[Pair]) -> list[list[int]]:
     return sorted(sorted(g) for g in groups)
 
 
+def _meant(pair: Pair, pairs: Sequence[Pair], group: int | None) -> bool:
+    """Whether two ranks that read the same are of one replica, as far as their groups are no larger than one."""
+    if group is None or group < 2 or pair[1] != 0:
+        return False
+    a = pair[0][0]
+    return next(len(g) for g in _groups(pairs) if a in g) <= group
+
+
+def _regular(pairs: Sequence[Pair], ranks: int) -> bool:
+    """Whether all ranks stand in several groups of one size that read the same at the same steps."""
+    groups = _groups(pairs)
+    whole = len({len(g) for g in groups}) == 1 and sum(map(len, groups)) == ranks
+    return whole and len(groups) > 1 and all(p[1] == 0 for p in pairs)
+
+
 def _ranks(group: Sequence[int]) -> str:
     shown = ", ".join(map(str, group[:8]))
     return shown + (f" and {len(group) - 8} more" if len(group) > 8 else "")
 
 
 def _one_shard(
-    pairs: list[Pair], shared: dict[tuple[int, int], list[str]], steps: set[int]
+    pairs: list[Pair], shared: dict[tuple[int, int], list[str]], steps: set[int], *, note: bool
 ) -> schemas.Finding:
     groups = _groups(pairs)
     lag = max(abs(p[1]) for p in pairs)
@@ -105,7 +124,7 @@ def _one_shard(
     found = finding(
         "LIN-B004",
         "ranks/1",
-        "warning",
+        "note" if note else "warning",
         "batches",
         f"{said} read the same samples in the same order{late}",
         [],

@@ -61,7 +61,10 @@ def findings(ledger: Ledger) -> list[Said]:
     for segment in ledger.segments:
         if segment.uid not in done:
             out += said(segment.uid, check(ledger, segment))
-        out += said(segment.uid, Health(findings=reading.ranks(ledger.path, segment)))
+        asked = ledger.of("config", segment.uid) or ledger.of("config")
+        held = ledger.of("effective", segment.uid)
+        newest = [found[-1].payload if found else None for found in (asked, held)]
+        out += said(segment.uid, Health(findings=reading.ranks(ledger.path, segment, *newest)))
     return out
 
 

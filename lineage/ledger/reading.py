@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,36 @@ MOST = 200_000
 _COLUMNS = ["rank", "step", "micro", "place", "digest", "sample", "tokens"]
 
 
-def ranks(ledger: Path, segment: SegmentView) -> list[schemas.Finding]:
+REPLICA = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+"""Concepts whose degrees multiply to the ranks that hold one replica of the model."""
+
+
+def group(config: schemas.Config | None, effective: schemas.Effective | None) -> int | None:
+    """Ranks of one replica as the config asks for them, else 1 under DistributedDataParallel; None if neither tells."""
+    degrees: dict[str, int] = {}
+    for key, value in (config.values if config is not None else {}).items():
+        concept = schemas.catalogue().find(key)
+        if concept is not None and concept.id in REPLICA and value.text().isdigit():
+            degrees[concept.id] = max(degrees.get(concept.id, 1), int(value.text()))
+    if degrees:
+        return math.prod(degrees.values())
+    wrapper = effective.values.get("dp_sharding") if effective is not None else None
+    return 1 if wrapper is not None and wrapper.value.text() == "DistributedDataParallel" else None
+
+
+def ranks(
+    ledger: Path,
+    segment: SegmentView,
+    config: schemas.Config | None = None,
+    effective: schemas.Effective | None = None,
+) -> list[schemas.Finding]:
     """Findings about ranks that read the same, each code once. Nothing is said of a segment with one rank."""
     if segment.info.world_size < 2:
         return []
     files = [p for p in series.files(ledger, "samples") if p.parent.name == segment.uid]
     found: dict[str, schemas.Finding] = {}
     for window in _windows(files) if len(files) > 1 else ():
-        for f in batches_ranks.judge(window):
+        for f in batches_ranks.judge(window, group(config, effective)):
             found.setdefault(f.code, f)
     return list(found.values())
 

@@ -17,8 +17,9 @@ from ..judge import batch_ids
 from ..judge.repeats import Repeats
 from ..ledger.columns import Columns
 from . import declared_mix
-from .contain import contained, log
+from .contain import contained
 from .domain_losses import MOST, Names
+from .findings import say
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -127,14 +128,6 @@ class Batching:
             if note not in self._notes and len(self._notes) < 16:
                 self._notes.add(note)
                 self.rec.gaps.append(f"of batches is not recorded: {note}")
-
-
-def say(w: Writer, finding: schemas.Finding, step: int) -> None:
-    """Write a finding down, and log it where it is more than a note."""
-    w.write(finding, step=step)
-    if finding.severity != "note":
-        names = f" ({', '.join(finding.names[:3])})" if finding.names else ""
-        log.warning("lineage: %s: %s: %s%s", finding.code, finding.subject, finding.text, names)
 
 
 def batch_rows(

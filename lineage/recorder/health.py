@@ -9,7 +9,7 @@ from typing import Any
 from ..judge.series_health import Health
 from ..ledger import health
 from ..ledger.reader import Ledger
-from .contain import log
+from .findings import say
 from .writer import Writer
 
 
@@ -47,7 +47,5 @@ def _judge(w: Writer, observer: Any, done: list[Health]) -> None:
         w.trouble("series", e, "the logged series were not judged", remedy="lineage check")
         return
     for f in health.said(segment.uid, found):
-        w.write(f.payload, step=f.step)
-        if f.payload.severity != "note":
-            log.warning("lineage: %s: %s: %s", f.payload.code, f.payload.subject, f.payload.text)
+        say(w, f.payload, f.step)
     done.append(found)

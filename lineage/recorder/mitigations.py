@@ -20,6 +20,7 @@ from ..judge import graph
 from ..judge.values import same
 from ..ledger.reader import Ledger
 from .contain import log
+from .findings import say
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -179,8 +180,7 @@ def _say_not_in_effect(w: Writer, d: drift_.Declared, words: str, step: int) -> 
         },
         remedy="apply it in the training code, or take the declaration for what it is: no change",
     )
-    w.write(found, step=step, caused_by=[d.record])
-    log.warning("lineage: LIN-D003: %s: %s", found.subject, found.text)
+    say(w, found, step, [d.record])
 
 
 def end(w: Writer, held: drift_.Side, step: int, records: Sequence[str] = ()) -> None:

@@ -14,6 +14,7 @@ from ..ledger import blobs
 from . import boundary, incidents, saving, streams
 from .batching import Batching
 from .contain import contained, log
+from .findings import say
 from .in_run import InRun
 from .probing import Probing, columns
 from .writer import Writer
@@ -241,10 +242,7 @@ class Stepping:
         if found is not None:
             w.columns("tensors", found)
         for finding in self.probing.findings(frame) if self.probing else []:
-            w.write(finding, step=frame.step)
-            if finding.severity != "note":
-                names = f" ({', '.join(finding.names[:3])})" if finding.names else ""
-                log.warning("lineage: %s: %s: %s%s", finding.code, finding.subject, finding.text, names)
+            say(w, finding, frame.step)
 
     def _after_first(self, w: Writer, step: Step) -> None:
         self.rec.now.effective = effective.capture(

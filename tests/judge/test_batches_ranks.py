@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lineage.capture.config import capture
 from lineage.judge.batches_ranks import Read, judge
+from lineage.ledger.reading import group
 
 
 def reads(rank: int, key: Callable[[int, int], str], steps: int = 16, batch: int = 4) -> list[Read]:
@@ -24,11 +26,30 @@ def test_ranks_with_shards_of_their_own_are_silent() -> None:
 
 def test_ranks_on_one_shard_are_found_in_groups() -> None:
     """Two pairs of two ranks, as a world size that is wrong by half makes them."""
-    (found,) = judge([r for rank in range(4) for r in reads(rank, own(rank // 2))])
+    (found,) = judge([r for rank in range(4) for r in reads(rank, own(rank // 2))], group=1)
     assert (found.code, found.severity) == ("LIN-B004", "warning")
     assert found.text == "ranks 0, 1; ranks 2, 3 read the same samples in the same order, at the same steps"
     assert found.values["groups"].value == 2
     assert found.names[0] == "0-1-0"
+
+
+def test_ranks_of_one_replica_are_meant_to_read_the_same() -> None:
+    """Told where groups are larger than a replica, a note where the size of one is not known."""
+    pairs = [r for rank in range(4) for r in reads(rank, own(rank // 2))]
+    assert judge(pairs, group=2) == []
+    assert judge(pairs, group=4) == []
+    assert [f.severity for f in judge(pairs)] == ["note"]
+    alike = [r for rank in range(4) for r in reads(rank, own(0))]
+    assert [f.severity for f in judge(alike, group=2)] == ["warning"]
+    assert [f.severity for f in judge(alike)] == ["warning"]
+    assert judge(alike, group=4) == []
+
+
+def test_the_size_of_a_replica_is_the_product_of_what_the_config_asks_for() -> None:
+    """Tensor times pipeline parallel, by any framework's keys; a config that names none tells nothing."""
+    asked = capture({"tensor_model_parallel_size": 4, "pipeline_model_parallel_size": 2, "lr": 0.1})
+    assert group(asked, None) == 8
+    assert group(capture({"lr": 0.1}), None) is None
 
 
 def test_ranks_on_one_shard_some_steps_apart() -> None:
