@@ -53,6 +53,7 @@ def command(
             {
                 "first_bad": chosen,
                 "segment": subject.graph.number(chosen.cell.segment) if chosen.cell else None,
+                "tensors": judging.tensors(subject, chosen.cell) if chosen.cell else [],
                 "incidents": hand,
             }
         )
@@ -141,6 +142,11 @@ def show(subject: Subject, found: schemas.FirstBad, values: list[firstbad.Point]
     console.print()
     for line in grid(subject, cell, values):
         console.print(line)
+    tensors = judging.tensors(subject, cell)
+    if tensors:
+        console.print(f"\nby tensor, on rank {cell.rank}:")
+        for line in tensors:
+            console.print(f"  {escape(line)}")
     if found.spread:
         console.print("\nlater, not the beginning:")
         for line in found.spread:

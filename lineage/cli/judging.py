@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .._rooms import schemas
-from ..judge import firstbad, validity
+from ..judge import firstbad, layers, validity
+from ..ledger import tensors as tensors_
 from . import common
 from .common import Subject
 
@@ -31,6 +32,14 @@ def first_bads(subject: Subject) -> dict[str, schemas.FirstBad]:
         if bad.cell is not None:
             out[segment.uid] = bad
     return out
+
+
+def tensors(subject: Subject, cell: schemas.Cell) -> list[str]:
+    """What the rows of tensors show of a bad cell, in words; empty where its rank recorded none of that step."""
+    found = tensors_.around(
+        subject.ledger.path, cell.segment, cell.rank, cell.step - layers.BEFORE, cell.step
+    )
+    return layers.at_step(found, cell.step)
 
 
 def tips(subject: Subject) -> list[str]:
