@@ -15,6 +15,10 @@ KEPT = 1 << 16
 with odds of at most KEPT x 2^-64 (3.6e-15) for each new sample; see the digest's own bound."""
 SHORT = 8
 """Samples of fewer tokens are not compared: short ones are alike by chance."""
+SURPLUS = 0.1
+"""Share of a step's samples that stand twice, from which on it is more than what sampling with replacement does."""
+REREAD = 0.5
+"""Share of a step's samples that were read before, from which on it is more than a sample here and there."""
 QUIET = 100
 """Steps without anything to tell, after which a finding may be told again."""
 
@@ -113,7 +117,7 @@ def _twice(step: int, names: dict[str, int], compared: int) -> schemas.Finding:
     found = finding(
         "LIN-B001",
         "duplicates/1",
-        "warning",
+        "warning" if extra >= SURPLUS * compared else "note",
         "batches",
         f"samples stand more than once in the batch of step {step:,}, of {compared:,} in all",
         list(names),
@@ -129,11 +133,13 @@ def _again(now: When, names: dict[str, When], compared: int, kept: int) -> schem
     passed = now.epoch is not None and all(
         w.epoch is not None and w.epoch < now.epoch for w in names.values()
     )
+    within = now.epoch is not None and any(w.epoch == now.epoch for w in names.values())
+    much = len(names) >= REREAD * compared
     text = f"of {compared:,} samples of step {now.step:,} were read before, the last at step {latest.step:,}"
     found = finding(
         "LIN-B002",
         "repeats/1",
-        "note" if passed else "warning",
+        "warning" if not passed and (within or much) else "note",
         "batches",
         text + ("; a pass over the data ended between" if passed else ""),
         list(names)[:MOST],

@@ -43,6 +43,15 @@ def test_a_repeat_is_told_with_both_steps_and_again_only_after_a_quiet_while() -
     assert len(r.look(later, [Some([12])], None)) == 1
 
 
+def test_a_few_among_many_are_a_note() -> None:
+    """Sampling with replacement makes them: one of 20 twice in a step, one of 20 read before."""
+    r = Repeats()
+    (twice,) = r.look(1, [Some([*range(19), 3])], None)
+    (again,) = r.look(2, [Some([5, *range(100, 119)])], None)
+    assert (twice.code, twice.severity) == ("LIN-B001", "note")
+    assert (again.code, again.severity) == ("LIN-B002", "note")
+
+
 def test_an_id_counts_as_much_as_the_content() -> None:
     """Masked at random, a sample has other content and the same id."""
     r = Repeats()
