@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from .._rooms import schemas, trackers
 from ..ledger import health, reader
-from ..report import odd
+from ..report import odd, words
 from . import first_bad, judging, oddities
 from .common import (
     Exit,
@@ -199,13 +199,13 @@ def _drift(subject: Subject, record: schemas.Record) -> None:
 
 
 def _findings(subject: Subject) -> None:
-    """What checks found, those worth knowing last; the same of several ranks once."""
-    every = [r for r in health.findings(subject.ledger) if r.segment in subject.graph.segments]
-    found = {(r.payload.code, *r.payload.names, r.segment): r for r in reversed(every)}
+    """What checks found, the worst first; the same of several ranks and segments once."""
+    found = health.gathered(subject.ledger, subject.graph.segments)
     if found:
         console.print("\nchecks found:")
-    for r in sorted(found.values(), key=lambda r: schemas.severity_place(r.payload.severity)):
-        f: schemas.Finding = r.payload
+    for g in found:
+        r, f = g.first, g.first.payload
+        also = f", and in {words.plural(g.others, 'more segment')}" if g.others else ""
         names = (
             f" [dim]({escape(', '.join(f.names[:3]))}{', ...' if len(f.names) > 3 else ''})[/]"
             if f.names
@@ -214,7 +214,7 @@ def _findings(subject: Subject) -> None:
         style = {"fault": "red", "warning": "yellow", "note": "dim"}.get(f.severity, "red")
         console.print(
             f"  [{style}]{f.severity}[/] {f.code} {escape(f.subject)}: {escape(f.text)}{names}, "
-            f"step {step_text(r.step)} of segment {subject.graph.number(r.segment)}"
+            f"step {step_text(r.step)} of segment {subject.graph.number(r.segment)}{also}"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,25 @@ def findings(ledger: Ledger) -> list[Said]:
         newest = [found[-1].payload if found else None for found in (asked, held)]
         out += said(segment.uid, Health(findings=reading.ranks(ledger.path, segment, *newest)))
     return out
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A finding where it was made first, and how many other segments it was made in."""
+
+    first: Said
+    others: int
+
+
+def gathered(ledger: Ledger, segments: Collection[str]) -> list[Gathered]:
+    """The findings of these segments, the worst first; the same of several ranks and segments once."""
+    places: dict[tuple[str, ...], list[Said]] = {}
+    for r in findings(ledger):
+        if r.segment in segments:
+            f = r.payload
+            places.setdefault((f.code, f.severity, f.subject, *f.names), []).append(r)
+    found = [Gathered(same[0], len({r.segment for r in same}) - 1) for same in places.values()]
+    return sorted(found, key=lambda g: schemas.severity_place(g.first.payload.severity))
 
 
 def said(segment: str, health: Health) -> list[Said]:

@@ -130,8 +130,8 @@ class Facts:
     mitigations: tuple[MitigationFact, ...]
     regimes: tuple[tuple[int, schemas.Regime], ...]
     events: tuple[Event, ...]
-    findings: tuple[tuple[int, health.Said], ...]
-    """(segment's number, finding), the worst first"""
+    findings: tuple[health.Gathered, ...]
+    """the worst first"""
     notes: tuple[Note, ...]
     coverage: dict[str, str]
     """what is not recorded -> the line that would add it"""
@@ -181,7 +181,7 @@ def gather(ledger: Ledger) -> Facts:
         mitigations=_mitigations(ledger, graph),
         regimes=tuple((graph.number(r.segment), r.payload) for r in _known(ledger, graph, "regime")),
         events=tuple(timeline.events(records, graph)),
-        findings=_findings(ledger, graph),
+        findings=tuple(health.gathered(ledger, graph.segments)),
         notes=_notes(ledger, graph),
         coverage=coverage,
         gaps=(*gaps, *odd.odd(records), *([curves.left_out] if curves.left_out else [])),
@@ -326,16 +326,6 @@ def _mitigations(ledger: Ledger, graph: Graph) -> tuple[MitigationFact, ...]:
         MitigationFact(graph.number(r.segment), r.step, r.payload, tuple(effects.get(r.payload.uid, ())))
         for r in _known(ledger, graph, "mitigation")
     )
-
-
-def _findings(ledger: Ledger, graph: Graph) -> tuple[tuple[int, health.Said], ...]:
-    """What checks found; the same of several ranks once, under the first of them."""
-    out: dict[tuple[str, ...], health.Said] = {}
-    for r in health.findings(ledger):
-        if r.segment in graph.segments:
-            out.setdefault((r.segment, r.payload.code, *r.payload.names), r)
-    found = sorted(out.values(), key=lambda r: schemas.severity_place(r.payload.severity))
-    return tuple((graph.number(r.segment), r) for r in found)
 
 
 def _notes(ledger: Ledger, graph: Graph) -> tuple[Note, ...]:

@@ -119,16 +119,18 @@ def _reference(reference: str) -> str:
 def _findings(facts: Facts) -> Section:
     section = Section("findings", "What checks found")
     style: dict[str, Style] = {"fault": "bad", "warning": "warn", "note": "quiet"}
+    numbers = {s.uid: s.number for s in facts.segments}
     rows: list[list[Inline]] = [
         [
-            Span(r.payload.severity, style.get(r.payload.severity, "bad")),
-            Span(r.payload.code, "code"),
-            f"{r.payload.subject}: {r.payload.text}",
-            words.shorten(", ".join(r.payload.names)) or "-",
-            f"{number} / {r.rank}, step {r.step or 0:,}",
-            r.payload.remedy or "-",
+            Span(g.first.payload.severity, style.get(g.first.payload.severity, "bad")),
+            Span(g.first.payload.code, "code"),
+            f"{g.first.payload.subject}: {g.first.payload.text}",
+            words.shorten(", ".join(g.first.payload.names)) or "-",
+            f"{numbers[g.first.segment]} / {g.first.rank}, step {g.first.step or 0:,}"
+            + (f", and {words.plural(g.others, 'more segment')}" if g.others else ""),
+            g.first.payload.remedy or "-",
         ]
-        for number, r in facts.findings
+        for g in facts.findings
     ]
     if rows:
         header = ("Severity", "Code", "What", "Which", "Segment / rank, step", "Next")

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import lineage
+from lineage.ledger import health
 
 from .loop import Loop, attach, only
 
@@ -212,3 +213,19 @@ def test_activations_are_asked_for_and_each_block_has_a_row(tmp_path: Path) -> N
     found = [r for r in rows(tmp_path, "tensors") if r["kind"] == "activation"]
     assert {r["tensor"] for r in found} == {"0", "1", "2"}
     assert {r["step"] for r in found} == {1, 2}
+
+
+def test_a_finding_of_several_segments_stands_once(tmp_path: Path) -> None:
+    """Decay on biases is told under the first segment, with the number of others."""
+    for run in range(3):
+        loop = Loop()
+        with attach(loop, tmp_path, run_id="one") as rec:
+            loop.run(rec, 2 + run)
+    ledger = only(tmp_path)
+    assert len([r for r in ledger.of("finding") if r.payload.code == "LIN-P005"]) == 3
+    (one,) = [
+        g
+        for g in health.gathered(ledger, {s.uid for s in ledger.segments})
+        if g.first.payload.code == "LIN-P005"
+    ]
+    assert (one.others, one.first.segment) == (2, ledger.segments[0].uid)
