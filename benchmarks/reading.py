@@ -53,19 +53,24 @@ class Probed:
     """A step with probes; `own` holds for each step the processor time spent in the probes' own calls."""
 
     def __init__(self, t: training.Training, settings: Settings) -> None:
-        self.t, self._spent = t, 0.0
+        self.t, self._spent, self._within = t, 0.0, False
         self.own: list[float] = []
         self.probes = Probes(model=t.model, optimizer=t.optimizer, settings=settings)
         self.probes.reader.read = self._timed(self.probes.reader.read)  # type: ignore[method-assign]
+        gradients: Any = self.probes.gradients
+        gradients._arrived, gradients._over = self._timed(gradients._arrived), self._timed(gradients._over)
         if settings.activations:  # one reader for the process, and one variant that uses it
             activations._reader.read = self._timed(activations._reader.read)  # type: ignore[method-assign]
 
     def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def measured(*a: Any, **k: Any) -> Any:
-            began = time.thread_time()
+            if self._within:  # a call of ours within another: that one counts it
+                return call(*a, **k)
+            self._within, began = True, time.thread_time()
             try:
                 return call(*a, **k)
             finally:
+                self._within = False
                 self._spent += time.thread_time() - began
 
         return measured
