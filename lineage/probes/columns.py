@@ -39,8 +39,7 @@ class Stats:
     largest: float
     """largest magnitude of the finite elements"""
     lowest: float
-    """the lowest finite element where that is negative, else zero: below zero in a second moment is a fault. NaN
-    where it was not read, which is so for small gradients on the CPU"""
+    """the lowest finite element where that is negative, else zero: below zero in a second moment is a fault"""
     n_nan: int
     n_posinf: int
     n_neginf: int

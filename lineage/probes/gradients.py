@@ -90,12 +90,12 @@ class Gradients:
         self.order.append(name)
         self.dtypes[name] = str(g.dtype).removeprefix("torch.")
         now = self._ddp is not None or name in self._fleeting or self._together is False
-        little = self._together is None and not self.digest and small.fits(g)
-        row = small.alone(g) if little and now else None
+        little = not self._together and not self.digest and small.fits(g)
+        row = small.read(g) if little else None
         if row is not None:
             self._at_end()
             self._rows[name] = row
-        elif not now and (little or self._together or g.device.type != "cpu"):
+        elif not now and (self._together or g.device.type != "cpu"):
             self._at_end()
             self._waiting.append((name, p))
         else:
@@ -110,13 +110,8 @@ class Gradients:
         waiting, self._waiting = self._waiting, []
         rows, self._rows = self._rows, {}
         try:
-            held = [(name, p.grad) for name, p in waiting if p.grad is not None]
-            little = [(n, g) for n, g in held if self._together is None and small.fits(g)]
-            if little and not self.digest:
-                found = small.together([g for _, g in little])
-                rows.update({n: row for (n, _), row in zip(little, found, strict=True) if row is not None})
             self._put(rows)
-            self.read([(n, g) for n, g in held if n not in rows])
+            self.read([(name, p.grad) for name, p in waiting if p.grad is not None])
             gone = [name for name, p in waiting if p.grad is None]
             self._fleeting.update(gone)  # an optimizer that steps within the backward pass takes it away
             self.not_read.update(dict.fromkeys(gone, GONE))

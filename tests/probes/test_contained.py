@@ -128,7 +128,7 @@ def test_a_probe_that_breaks_does_not_reach_the_training_loop(monkeypatch: pytes
         raise RuntimeError("broken on purpose")
 
     monkeypatch.setattr(probes.reader, "read", broken)
-    monkeypatch.setattr(small, "together", broken)
+    monkeypatch.setattr(small, "read", broken)
     monkeypatch.setattr(probes._optimizer, "read", broken)
     probes.start()
     loss_of(model, batch(1)).backward()

@@ -20,6 +20,8 @@ from .models import batch, loss_of, net
 MADE: dict[str, Any] = {
     "normal": lambda: torch.randn(100, 7, generator=torch.Generator().manual_seed(1)),
     "largest that fits": lambda: torch.randn(small.SMALL, generator=torch.Generator().manual_seed(2)),
+    "added in runs": lambda: torch.randn(small.MOST, generator=torch.Generator().manual_seed(3)),
+    "all negative": lambda: -torch.ones(50),
     "one element": lambda: torch.tensor([-3.5]),
     "all zero": lambda: torch.zeros(9),
 }
@@ -27,21 +29,20 @@ MADE: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", MADE)
 def test_a_row_is_that_of_the_full_read(name: str) -> None:
-    """Sum of squares within float32's rounding, the rest exactly; the lowest element is not read."""
+    """Sum of squares within float32's rounding, the rest exactly."""
     g = MADE[name]()
     assert small.fits(g)
     full = host.read([g.reshape(-1)])
-    for row in (small.alone(g), *small.together([g])):
-        assert row is not None
-        assert row[0] == pytest.approx(full[0], rel=2e-6)
-        assert (row[1], row[3:7]) == (full[1], full[3:7])
-        assert math.isnan(row[2])
+    row = small.read(g)
+    assert row is not None
+    assert row[0] == pytest.approx(full[0], rel=2e-6)
+    assert row[1:7] == full[1:7]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, 1e-30])
 def test_what_is_broken_or_leaves_the_range_of_squares_is_left_to_the_full_read(value: float) -> None:
-    assert small.alone(torch.full((5,), value)) is None
-    assert small.together([torch.ones(3), torch.full((5,), value)])[1] is None
+    assert small.read(torch.full((5,), value)) is None
+    assert small.read(torch.tensor([1.0, value, 2.0])) is None or value == 1e-30
 
 
 def test_what_does_not_fit_is_known() -> None:
@@ -52,7 +53,7 @@ def test_what_does_not_fit_is_known() -> None:
         torch.ones(4, 4).t()[1:],
         torch.ones(4).to_sparse(),
         torch.ones(0),
-        torch.ones(small.SMALL + 1),
+        torch.ones(small.MOST + 1),
         torch.nn.Parameter(torch.ones(4)),
     )
     assert not any(small.fits(t) for t in refused)
@@ -79,15 +80,17 @@ def test_a_broken_small_gradient_is_counted_and_named_by_the_full_read() -> None
     assert len(sheet.keys) == len(list(model.named_parameters()))
 
 
-def test_an_optimizer_that_steps_within_the_backward_pass_is_read_from_the_second_pass_on() -> None:
-    """Its hook takes the gradient away: said once, then read in the hook."""
+@pytest.mark.parametrize("together", [None, True])
+def test_an_optimizer_that_steps_within_the_backward_pass_is_read_all_the_same(together: bool | None) -> None:
+    """Its hook takes the gradient away: read in the hook, or (as on a GPU) said once and read so from then on."""
     model, sheets = net(), Sheets()
-    gradients = Gradients(list(model.named_parameters()), sheets, Reader())
+    gradients = Gradients(list(model.named_parameters()), sheets, Reader(), together=together)
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
     loss_of(model, batch(1)).backward()
-    assert all("taken away within the backward pass" in reason for reason in gradients.not_read.values())
-    assert gradients.not_read
+    said = set(gradients.not_read.values())
+    assert all("taken away within the backward pass" in reason for reason in said)
+    assert bool(said) is (together is True)
     gradients.start()
     loss_of(model, batch(2)).backward()
     assert gradients.not_read == {}
