@@ -43,6 +43,9 @@ class Rows:
         self._tables: dict[str, SeriesWriter] = {}
         self._columns: deque[tuple[str, Columns]] = deque()
         self._columns_at = 0.0
+        # The many rows have a lock and tables of their own: while they are written, the few must not wait.
+        self._writing_columns = threading.Lock()
+        self._wide: dict[str, SeriesWriter] = {}
         self._last = time.monotonic()
         self._gaps = deque([0.0], maxlen=8)
         self._stalled_until = 0.0
@@ -77,7 +80,7 @@ class Rows:
         self._columns.append((table, columns))
         if time.monotonic() - self._columns_at > TOGETHER:
             self._columns_at = time.monotonic()
-            self._thread.put(self._on_thread)
+            self._thread.put(self._columns_on_thread)
 
     def drain(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until all is written."""
@@ -87,10 +90,10 @@ class Rows:
         """Write what waits and seal the tables, within `timeout` seconds; `on_kept` gets what could not be sealed."""
 
         def seal() -> None:
-            with self._writing:
+            with self._writing, self._writing_columns:
                 self._flush()
                 self._flush_columns()
-                for name, table in self._tables.items():
+                for name, table in [*self._tables.items(), *self._wide.items()]:
                     try:
                         table.close()
                     except Exception as e:
@@ -102,12 +105,16 @@ class Rows:
     def _on_thread(self) -> None:
         with self._writing:
             self._flush()
+        self._columns_on_thread()
+
+    def _columns_on_thread(self) -> None:
+        with self._writing_columns:
             self._flush_columns()
 
     def _flush(self) -> None:
         """Write all that waits, in order. Rows that the disk refuses are lost; later ones are tried again."""
         while self._queue:
-            self._write(*self._queue.popleft())
+            self._write(self._tables, *self._queue.popleft())
 
     def _flush_columns(self) -> None:
         tables: dict[str, list[Columns]] = {}
@@ -115,12 +122,14 @@ class Rows:
             table, columns = self._columns.popleft()
             tables.setdefault(table, []).append(columns)
         for table, found in tables.items():
-            self._write(table, joined(found))
+            self._write(self._wide, table, joined(found))
 
-    def _write(self, name: str, rows: list[dict[str, Any]] | Columns) -> None:
+    def _write(
+        self, tables: dict[str, SeriesWriter], name: str, rows: list[dict[str, Any]] | Columns
+    ) -> None:
         try:
-            if name not in self._tables:
-                self._tables[name] = self._open(name)
-            self._tables[name].write(rows)
+            if name not in tables:
+                tables[name] = self._open(name)
+            tables[name].write(rows)
         except Exception as e:
             self._on_error(e)
