@@ -60,7 +60,6 @@ CODES: dict[str, str] = {
     "LIN-P007": "weights or moments are not finite",
     "LIN-P008": "nearly every step is clipped",
     "LIN-P009": "a trainable parameter had no gradient",
-    "LIN-P010": "a tensor was not read",
     # B: batches, and the samples in them
     "LIN-B001": "a sample stands more than once in one batch",
     "LIN-B002": "samples were read before",

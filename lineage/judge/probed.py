@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from .._rooms import schemas
@@ -127,14 +127,14 @@ class Unreached:
         self._steps = 0
         self._arrived: set[str] = set()
 
-    def look(self, arrived: Sequence[str], trainable: Sequence[str]) -> list[schemas.Finding]:
-        """Take the parameters that had a gradient in this step; `trainable` are those that might have one."""
+    def look(self, arrived: Sequence[str], trainable: Callable[[], Sequence[str]]) -> list[schemas.Finding]:
+        """Take the parameters that had a gradient in this step; `trainable` is asked once for those that might."""
         if not arrived or self._steps >= self.AFTER:
             return []
         self._arrived.update(arrived)
         self._steps += 1
-        left = [n for n in trainable if n not in self._arrived]
-        if self._steps < self.AFTER or not left:
+        left = [n for n in trainable() if n not in self._arrived] if self._steps == self.AFTER else []
+        if not left:
             return []
         text = f"trainable parameters had no gradient in the first {self.AFTER} steps"
         remedy = "unused parts, detached outputs and experts without tokens look like this: freeze them, or look why"

@@ -43,6 +43,8 @@ class Batching:
         self._mix = declared_mix.Followed(rec)
         self._domains, self._told = Names(), False
         self._seen = 0
+        self._loader: Any = None
+        self._length: int | None = None
         self._notes: set[str] = set()
 
     def declare(self, mix: Mapping[str, float] | None, batches: Mapping[str, Any] | None) -> None:
@@ -120,7 +122,10 @@ class Batching:
 
     def _epoch(self) -> int | None:
         """How often the loader was gone through before this step, where that can be counted."""
-        length = self.rec.watched.epoch()
+        loader = self.rec.watched.loader
+        if loader is not self._loader:  # asked once: a loader's length may be no attribute
+            self._loader, self._length = loader, self.rec.watched.epoch()
+        length = self._length
         return self._seen // length if length and self.rec.parent is None else None
 
     def _say_notes(self, facts: BatchFacts) -> None:

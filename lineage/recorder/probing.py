@@ -39,6 +39,8 @@ class Probing:
         self._groups: dict[str, Any] = {}
         self._clipped, self._unreached = probed.ClipRate(), probed.Unreached()
         self._said: set[str] = set()
+        self._held: Any = None
+        """how model and optimizer fit together, as it was judged last"""
         self.not_read: dict[str, set[str]] = {}
         """reason -> `kind name` of what was not read"""
         self.dropped = 0
@@ -115,15 +117,18 @@ class Probing:
     def findings(self, frame: Frame) -> list[schemas.Finding]:
         """What the checks find at this step, each once."""
         found: list[schemas.Finding] = []
-        if self.probes.held is not None:
-            found += probed.holding(self.probes.held)
+        if self.probes.held is not self._held:  # it is made anew where parameters or the optimizer changed
+            self._held = self.probes.held
+            found += probed.holding(self._held)
         found += probed.state(frame.negative_moments(), _broken(frame))
         found += self._clipped.look(frame.clip_rate, frame.facts.clip_threshold)
-        trainable = [n for n, p in self.probes.parameters() if p.requires_grad] if frame.facts.order else []
-        found += self._unreached.look(frame.facts.order, trainable)
+        found += self._unreached.look(frame.facts.order, self._trainable)
         new = [f for f in found if f"{f.code} {f.names[:64]}" not in self._said]
         self._said.update(f"{f.code} {f.names[:64]}" for f in new)
         return new
+
+    def _trainable(self) -> list[str]:
+        return [n for n, p in self.probes.parameters() if p.requires_grad]
 
 
 def _gate(watched: Watched) -> Any:
