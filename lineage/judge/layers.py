@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .detect_family import LAYERS, Family, FamilyFinding
+from .detect_family import LAYERS, WORST, Family, FamilyFinding
 
 BEFORE = 80
 """Steps before the bad one from which a layer's usual norm is taken: the rule's window, and its warm-up."""
+NEEDED = LAYERS.warmup + WORST.warmup
+"""Steps before the bad one without which the rule is silent: a layer's own, then those of the worst of them."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,19 @@ def at_step(rows: Sequence[TensorRow], step: int) -> list[str]:
             out.append(_broken(what, broken, len(here)))
     gradients = [r for r in rows if r.kind == "gradient"]
     if any(r.step == step for r in gradients) and not out:
-        out += [_said(f, step) for f in _judged(gradients, step)] or [
-            f"step {step:,}: no layer stands out from the others and from its own past ({LAYERS.name})"
-        ]
+        out += [_said(f, step) for f in _judged(gradients, step)] or [_nothing(gradients, step)]
     return out
+
+
+def _nothing(gradients: Sequence[TensorRow], step: int) -> str:
+    """That no layer stands out, where there were steps enough to tell; else that there were not."""
+    before = len({r.step for r in gradients if r.step < step})
+    if before < NEEDED:
+        return (
+            f"step {step:,}: {before} steps before it are too few to say what is usual for a layer "
+            f"({NEEDED} are needed)"
+        )
+    return f"step {step:,}: no layer stands out from the others and from its own past ({LAYERS.name})"
 
 
 def _broken(what: str, broken: Sequence[TensorRow], of: int) -> str:
@@ -81,7 +92,8 @@ def _broken(what: str, broken: Sequence[TensorRow], of: int) -> str:
     names = ", ".join(r.tensor for r in broken[:3]) + (
         f" and {len(broken) - 3} more" if len(broken) > 3 else ""
     )
-    return f"{what}: {len(broken)} of {of} not finite, in order {names}; {first.tensor}: {part}{rest}"
+    order = "in order " if first.order is not None else ""  # gradients alone tell when they arrived
+    return f"{what}: {len(broken)} of {of} not finite, {order}{names}; {first.tensor}: {part}{rest}"
 
 
 def _judged(gradients: Sequence[TensorRow], step: int) -> list[FamilyFinding]:

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import lineage
-from lineage.judge.layers import TensorRow, at_step, layer_of
+from lineage.judge.layers import NEEDED, TensorRow, at_step, layer_of
 from tests.warm import Warm
 
 BAD, STEPS = 50, 52
@@ -88,6 +88,20 @@ def test_layers_that_rise_together_are_told_as_such_and_healthy_ones_as_healthy(
         "step 59: no layer stands out from the others and from its own past (layers/1)"
     ]
     assert at_step(rows, 99) == []
+
+
+def test_too_few_steps_tell_nothing_of_a_layer() -> None:
+    """While the rule cannot speak yet, its silence is not said to be a finding."""
+    rows = [row(s, f"blocks.{i}.w", 1.0 if s < 20 else 900.0) for s in range(1, 21) for i in range(8)]
+    (line,) = at_step(rows, 20)
+    assert (
+        line
+        == f"step 20: 19 steps before it are too few to say what is usual for a layer ({NEEDED} are needed)"
+    )
+    rows = [row(s, f"blocks.{i}.w", 1.0) for s in range(1, NEEDED + 2) for i in range(8)]
+    assert "no layer stands out" in at_step(rows, NEEDED + 1)[0]
+    rows += [row(NEEDED + 2, f"blocks.{i}.w", 900.0 if i == 3 else 1.0) for i in range(8)]
+    assert "1 of 8 layers: blocks.3" in at_step(rows, NEEDED + 2)[0]
 
 
 @pytest.mark.parametrize(
