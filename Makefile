@@ -7,7 +7,7 @@ BIN = .venv/bin
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench test-oldest test-frameworks lint format golden clean
+.PHONY: help demo test bench fleet-bench test-oldest test-fleet test-frameworks lint format golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,9 +24,17 @@ bench: ## measure what the layer costs a training thread, with trackers healthy,
 	@$(SETUP) .venv dev constraints.txt
 	$(BIN)/python -m benchmarks
 
+fleet-bench: ## find faults in the ledger of a fleet (says first that it needs about 11 GiB of disk; FLEET_ARGS="--ranks 64" for less)
+	@$(SETUP) .venv dev constraints.txt
+	$(BIN)/python -m benchmarks.fleet $(FLEET_ARGS)
+
 test-oldest: ## run the tests on the oldest supported torch, wandb, mlflow and pydantic, in .venv-oldest
 	@$(SETUP) .venv-oldest dev constraints-oldest.txt
 	.venv-oldest/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-fleet: ## check that DuckDB and Spark answer the fleet's queries alike, in .venv-fleet (needs Java; about 600 MB)
+	@$(SETUP) .venv-fleet dev,fleet constraints.txt
+	.venv-fleet/bin/python -m pytest tests/fleet $(PYTEST_ARGS)
 
 test-frameworks: ## fetch the sources of the frameworks (about 250 MB, unpacked only) and check the catalogue's keys against them
 	@$(SETUP) .venv dev constraints.txt
@@ -49,6 +57,6 @@ golden: ## write the golden files of the present record version (never those of 
 	$(BIN)/python -m tests.schemas.make_golden
 
 clean: ## remove environments, caches and what the demo made
-	rm -rf .venv .venv-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-oldest .venv-fleet build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	rm -rf .hypothesis lineage-demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,6 +26,8 @@ EXPERIMENTS = {
     "attach": "start-up, imports included",
     "step": "what a training step costs with the layer",
     "digest": "how fast tensors are digested",
+    "files": "how fast a checkpoint's files are digested, beside SHA-256 and MD5",
+    "agreement": "what it costs to digest the state so that replicas can be compared",
     "batches": "what the fingerprint of a batch costs, beside hashes of its bytes",
     "probes": "what probes add to a step of a GPT of 30 M parameters, beside other ways of watching",
     "observe": "what the observer adds to a log call, and to the start of a process",
@@ -40,6 +42,8 @@ SMOKE: dict[str, dict[str, Any]] = {
     "attach": {"rounds": 1, "imports": 1},
     "step": {"plan": None},  # set where torch may be imported
     "digest": {"rounds": 1, "megabytes": 1},
+    "files": {"rounds": 1, "megabytes": 2},
+    "agreement": {"size": None, "rounds": 1},  # set where torch may be imported
     "batches": {"rounds": 1, "calls": 1, "rows": 2, "length": 16},
     "probes": {"size": None, "rounds": 1},  # set where torch may be imported
     "observe": {"rounds": 1, "calls": 3, "starts": 1},
@@ -81,7 +85,7 @@ def _child(name: str, target: Path, *, smoke: bool) -> None:
         from .training import TINY
 
         sizes = {"plan": {TINY: (1, 2)}}
-    if smoke and name == "probes":
+    if smoke and name in ("probes", "agreement"):
         from .training import TINY
 
         sizes["size"] = TINY

@@ -19,6 +19,7 @@ from ._base import (
     now,
 )
 from ._build import DISTRIBUTION, VERSION
+from .agreement import Agreement, AgreementGroup
 from .catalogue import (
     CLAIMS,
     Catalogue,
@@ -59,13 +60,16 @@ from .checkpoints import (
 )
 from .codes import CODES, page
 from .envelope import PAYLOAD_ADAPTER, PAYLOADS, RECORD_SCHEMA, Envelope, Payload
+from .events import Event, EventSource
 from .findings import Finding, severity_place
 from .judgements import (
     STATUS_ORDER,
     Alarm,
+    BadSample,
     Cell,
     ChainLink,
     Change,
+    Check,
     ClaimVerdict,
     ConceptClass,
     Drift,
@@ -74,6 +78,7 @@ from .judgements import (
     MitigationEffect,
     Regime,
     Status,
+    Symptom,
     Verdict,
 )
 from .reading import Opaque, Record, RecordError, open_class, read_line, read_payload
@@ -122,13 +127,17 @@ __all__ = [
     "SIDECAR_SCHEMA",
     "STATUS_ORDER",
     "VERSION",
+    "Agreement",
+    "AgreementGroup",
     "Alarm",
     "Anchor",
+    "BadSample",
     "Catalogue",
     "CatalogueError",
     "Cell",
     "ChainLink",
     "Change",
+    "Check",
     "Checkpoint",
     "CheckpointMark",
     "Claim",
@@ -151,6 +160,8 @@ __all__ = [
     "Envelope",
     "Environment",
     "Evaluation",
+    "Event",
+    "EventSource",
     "FileEntry",
     "Finding",
     "FirstBad",
@@ -190,6 +201,7 @@ __all__ = [
     "Snapshot",
     "Source",
     "Status",
+    "Symptom",
     "Time",
     "TrackerAlias",
     "TrackerNote",

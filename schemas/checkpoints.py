@@ -116,6 +116,9 @@ class ComponentRestore(Model):
     saved: Digest | None = None
     live: Digest | None = None
     text: str = Field(description="the finding in words, with the facts that decide it")
+    parts: dict[str, Scalar] = Field(
+        default={}, description="what the live side held where a component has parts: generator -> state"
+    )
 
 
 class Restore(Model):

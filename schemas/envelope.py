@@ -7,7 +7,9 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from ._base import Digest, Float, Model, RunId, Time, Uid
+from .agreement import Agreement
 from .checkpoints import Checkpoint, CheckpointMark, Evaluation, Incident, Load, Preserved, Restore
+from .events import Event
 from .findings import Finding
 from .judgements import Alarm, Drift, FirstBad, Mitigation, MitigationEffect, Regime, Verdict
 from .reported import Reported, ReportedJudgement
@@ -58,6 +60,8 @@ PAYLOADS: tuple[type[Model], ...] = (
     Reported,
     ReportedJudgement,
     Finding,
+    Event,
+    Agreement,
 )
 
 Payload = Annotated[
@@ -90,7 +94,9 @@ Payload = Annotated[
     | TrackerNote
     | Reported
     | ReportedJudgement
-    | Finding,
+    | Finding
+    | Event
+    | Agreement,
     Field(discriminator="kind"),
 ]
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from ._base import Code, Digest, Float, Model, Scalar, Uid
+from .runs import Place
 
 ConceptClass = Literal["R", "C", "B", "O", "H", "unclassified"]
 """R new regime; C conditional; B bitwise only; O operational; H evidence or hazard."""
@@ -144,10 +145,11 @@ class Alarm(Model):
     kind: Literal["alarm"] = "alarm"
     code: Code
     phase: Literal["onset", "change", "end"]
-    signal: Literal["loss", "grad_norm_local", "grad_norm"]
-    scope: Literal["rank", "reduced"]
-    abnormal: Literal["non_finite", "out_of_range", "slow_rise", "new_level"] = Field(
-        description="new_level: what stayed out of range for long is the baseline from here on"
+    signal: Literal["loss", "grad_norm_local", "grad_norm", "replicas"]
+    scope: Literal["rank", "reduced", "group"]
+    abnormal: Literal["non_finite", "out_of_range", "slow_rise", "new_level", "differs"] = Field(
+        description="new_level: what stayed out of range for long is the baseline from here on; differs: ranks "
+        "that must hold the same bits do not"
     )
     value: Float
     baseline: Float | None = Field(default=None, description="median of the layer's own healthy values")
@@ -160,14 +162,64 @@ class Alarm(Model):
 
 
 class Cell(Model):
-    """One cell of the rank x step grid."""
+    """One abnormal cell: a rank at a step, and where it is known the layer and the tensor."""
 
     segment: Uid
     rank: int
     step: int
-    signal: str
-    abnormal: Literal["non_finite", "out_of_range"]
+    signal: str = Field(
+        description="a signal of the series, a kind of row of the tensors (gradient, activation, weight, ...), "
+        "`replica:<tensor>` or `evaluation:<key>`"
+    )
+    abnormal: Literal["non_finite", "out_of_range", "differs"] = Field(
+        description="differs: from what must be equal on other ranks"
+    )
     value: Float
+    text: str
+    layer: str | None = None
+    tensor: str | None = None
+    order: int | None = Field(
+        default=None, description="place among those of its kind in the order of execution, from 0"
+    )
+    last_good: int | None = Field(
+        default=None,
+        description="where it is not read at each step: the last step at which it was read and was as it should be",
+    )
+
+
+class Check(Model):
+    """A check that tells explanations of a symptom apart."""
+
+    text: str
+    source: str = Field(description="where the check is from")
+    command: str | None = Field(default=None, description="the command that does it, where there is one")
+
+
+class Symptom(Model):
+    """A class that what was seen belongs to. It says where and when, and no cause."""
+
+    cls: Literal[
+        "global",
+        "one_rank",
+        "some_ranks",
+        "one_tensor",
+        "after_restart",
+        "evaluation_only",
+        "unknown",
+    ] = Field(alias="class")
+    reason: str = Field(description="why this class, with the numbers; for unknown, what is missing")
+    evidence: list[str] = []
+    checks: list[Check] = Field(default=[], description="what to do next, the one that tells most first")
+
+
+class BadSample(Model):
+    """A sample of the first bad rank and step whose own loss is abnormal or stands out."""
+
+    micro: int = Field(description="micro-batch of the step, from 0")
+    place: int = Field(description="place in the micro-batch, from 0")
+    sample: str | None = Field(default=None, description="the id that the loop or the data set gave it")
+    digest: str | None = None
+    loss: Float
     text: str
 
 
@@ -177,8 +229,15 @@ class FirstBad(Model):
     kind: Literal["first_bad"] = "first_bad"
     cell: Cell | None
     ties: list[Cell] = []
+    place: Place | None = Field(default=None, description="where the rank of the cell ran")
     last_good_step: int | None = None
     last_good_checkpoint: Uid | None = None
     first_bad_checkpoint: Uid | None = None
-    spread: list[str] = Field(default=[], description="how it spread, in order")
+    spread: list[str] = Field(default=[], description="how it spread from there, in order")
+    later: list[str] = Field(default=[], description="later symptoms, which are not the beginning")
+    samples: list[BadSample] = []
+    symptoms: list[Symptom] = Field(default=[], description="the classes that it belongs to")
     gaps: list[str] = Field(default=[], description="ranks or steps that the ledger does not show")
+    not_shown: list[str] = Field(
+        default=[], description="what cannot be known of it, and what would show it where that is known"
+    )

@@ -15,7 +15,7 @@ from .base import Page, Shown
 
 
 class LocalTracker:
-    """Writes `view/` in the ledger: `verdict.md`, `state.json`, and what is published.
+    """Writes `view/` in the ledger: `verdict.md`, `first-bad.md`, `state.json`, and what is published.
 
     For runs without a tracker, so that an auditor with only the folder sees the same page.
     """
@@ -35,7 +35,7 @@ class LocalTracker:
         return None
 
     def show(self, record: Shown, page: Page) -> str | None:
-        """Keep the newest of each kind in `state.json`, and the verdict as `verdict.md`."""
+        """Keep the newest of each kind in `state.json`; verdict and first bad cell also as Markdown."""
         payload = record.payload
         if payload.kind not in ("verdict", "regime", "alarm", "checkpoint", "seal", "first_bad"):
             return None
@@ -47,6 +47,8 @@ class LocalTracker:
         self._write("state.json", json.dumps(self._state, indent=1))
         if isinstance(payload, schemas.Verdict):
             self._write("verdict.md", text.markdown(payload))
+        if isinstance(payload, schemas.FirstBad):
+            self._write("first-bad.md", text.first_bad(payload))
         return None if payload.kind == "seal" else str(self._folder / "state.json")
 
     def publish(self, file: Path, name: str) -> None:

@@ -39,6 +39,49 @@ def _not_broken(verdict: schemas.Verdict) -> str:
     return "Holds: no change since the reference alters what may be concluded"
 
 
+SYMPTOMS = {
+    "global": "on all ranks",
+    "one_rank": "on one rank",
+    "some_ranks": "on some ranks",
+    "one_tensor": "in one tensor or layer",
+    "after_restart": "soon after a restart",
+    "evaluation_only": "in evaluation only",
+}
+"""Class of a symptom -> its words; `unknown` is left out of a line."""
+
+
+def symptoms(found: schemas.FirstBad) -> str:
+    """The classes that a first bad cell belongs to, as one piece of a line; empty where none is known."""
+    return ", ".join(SYMPTOMS[s.cls] for s in found.symptoms if s.cls in SYMPTOMS)
+
+
+def first_bad(found: schemas.FirstBad) -> str:
+    """A first bad cell with its class and what to check next, as Markdown."""
+    cell = found.cell
+    if cell is None:
+        return "# First bad cell\n\nNone: no abnormal value is in the ledger.\n"
+    of = f", tensor {cell.tensor}" if cell.tensor else f", layer {cell.layer}" if cell.layer else ""
+    lines = [f"# First bad: rank {cell.rank}, step {cell.step:,}{of}", "", f"{cell.text}.", ""]
+    if found.last_good_step is not None:
+        lines += [f"Last good step: {found.last_good_step:,}.", ""]
+    for s in found.symptoms:
+        lines += [
+            f"## Seen {SYMPTOMS.get(s.cls, 'where: not known')}",
+            "",
+            f"{'. '.join([s.reason, *s.evidence])}.",
+            "",
+        ]
+        lines += [*(f"- Check next: {c.text} ({c.source})." for c in s.checks), ""]
+    for title, told in (
+        ("How it spread", found.spread),
+        ("Later, not the beginning", found.later),
+        ("Not shown", [*found.not_shown, *found.gaps]),
+    ):
+        if told:
+            lines += [f"## {title}", "", *(f"- {t}." for t in told), ""]
+    return "\n".join(lines)
+
+
 def markdown(verdict: schemas.Verdict, *, limit: int = 6000) -> str:
     """Return the verdict as Markdown: headline, what changed, a table of claims, what to do next."""
     lines = [f"**{headline(verdict)}**", ""]

@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 from .effective import Seen, compiled
+from .hook import Hook
 
 COMPILED = "not looked at: a hook would break the compiled graph"
 
@@ -27,4 +28,4 @@ def look_once(model: Any, seen: Seen) -> None:
             on = torch.is_autocast_enabled(kind)
             seen.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if on else None
 
-    handle = model.register_forward_pre_hook(hook)
+    handle = model.register_forward_pre_hook(Hook(hook))

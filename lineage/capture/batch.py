@@ -9,10 +9,11 @@ from typing import Any
 
 from . import batch_facts as facts_
 from . import batch_stats as stats
+from .batch_containers import is_integer, is_tensor
 from .batch_facts import BatchFacts, Part
 from .batch_samples import Content
 from .batch_sheet import Arriving, Sheet
-from .batch_view import NOTHING, Field, Known, flat, is_integer, is_tensor, view
+from .batch_view import NOTHING, Field, Known, Unread, flat, view
 from .later import Later
 
 
@@ -69,7 +70,10 @@ def fingerprint(batch: Any, known: Known = NOTHING, *, ids: Any = None, domains:
                 role, given if is_tensor(given) or isinstance(given, str) else list(given)
             )
     sheet, content = Sheet(), Content(found)
-    notes: list[str] = []
+    notes = [
+        f"{f.path or 'batch'}: content of {f.value}" for f in found.fields if isinstance(f.value, Unread)
+    ]
+    notes += [f"digests of samples: {path} is not divided by sample" for path in content.undivided[:1]]
     parts = [_part(f, content, sheet, notes) for f in found.fields]
     count, cut = _try(lambda: content.put(sheet), "digests of samples", notes) or (0, None)
     _try(lambda: stats.measure(found, known, sheet, cut), "statistics", notes)
@@ -86,7 +90,7 @@ def fingerprint(batch: Any, known: Known = NOTHING, *, ids: Any = None, domains:
         width=found.width,
         known=known,
         plain={r: v for r, v in named.items() if not is_tensor(v)},
-        texts=[] if count else found.columns(),
+        texts=[] if content.undivided else found.columns(),
         notes=notes,
     )
     return Fingerprint(found.samples, found.tokens, sheet.send(Later), plan)

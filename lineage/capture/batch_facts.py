@@ -19,6 +19,7 @@ LENGTH = 32
 """Hex digits of a fingerprint: 128 bits of sha256, short enough for every tracker."""
 _M64 = (1 << 64) - 1
 _LONGEST_NAME = 120
+_LONGEST_SHAPES = 1000
 
 
 @dataclass
@@ -94,6 +95,8 @@ class BatchFacts:
     pad: int | None = None
     whole_domain: str | None = None
     """the domain of the whole micro-batch, where the batch names one and not one for each sample"""
+    shapes: str | None = None
+    """path, type and shape of each field that is a tensor, of many the first ones: `image float32[8,3,32,32]`"""
     notes: tuple[str, ...] = ()
     """what could not be read"""
 
@@ -137,6 +140,8 @@ def read(plan: Plan, arrived: Arriving) -> BatchFacts:
         eos=arrived.one("eos"),
         pad=pad,
         whole_domain=_name(domain) if isinstance(domain, str | int) else None,
+        shapes=mask("; ".join(p.head.lstrip(". ") for p in plan.parts if p.text is None)[:_LONGEST_SHAPES])[0]
+        or None,
         notes=tuple(plan.notes),
         **lengths,
     )
@@ -166,6 +171,8 @@ def _rows(plan: Plan, arrived: Arriving) -> Samples:
     keys = []
     if lanes is not None:
         keys = [((a & _M64) << 64) | (b & _M64) for a, b in zip(lanes[::2], lanes[1::2], strict=True)]
+        if plan.texts and len(plan.texts[0]) == len(keys):
+            keys = [_of_texts(row) for row in zip(keys, *plan.texts, strict=True)]
     elif plan.texts:
         keys = [_of_texts(row) for row in zip(*plan.texts, strict=True)]
     ids = _column(plan, arrived, "sample_ids", len(keys))
@@ -181,6 +188,10 @@ def _rows(plan: Plan, arrived: Arriving) -> Samples:
         keys, tokens = [keys[i] for i in there], [tokens[i] for i in there]
         ids = [ids[i] for i in there] if ids is not None else None
         domains = [domains[i] for i in there] if domains is not None else None
+    for role, found in (("sample_ids", ids), ("domains", domains)):
+        given = plan.plain.get(role)
+        if found is None and isinstance(given, list) and keys:
+            plan.notes.append(f"{role}: {len(given)} of them for {len(keys)} samples")
     return Samples(keys, ids, tokens, domains)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from . import digest as d
 from . import row_lanes as rows
+from .batch_containers import is_integer
 from .batch_sheet import Sheet
-from .batch_view import LAYOUT, Field, Ragged, View, flat, is_integer
+from .batch_view import Field, Ragged, View, flat
 
 TOKENS = "tokens"
 """The name under which all fields with one integer for each token stand on the sheet, added up."""
@@ -23,23 +24,24 @@ class Content:
 
     def __init__(self, found: View) -> None:
         self._found = found
-        self._layout = [found.roles[r] for r in LAYOUT if r in found.roles]
         self._tokens: Any = None
         self._marks: Any = None
         """words of the fields with one integer for each token: those of content, and those of layout"""
         self._rows: dict[str, tuple[Any, bool]] = {}
+        self.undivided = found.undivided()
+        """paths of content that is not divided by sample: then no sample has a digest"""
 
     def take(self, f: Field, sheet: Sheet) -> None:
         """Take a tensor, or sequences. Raises what torch raises where it cannot be read."""
         t = flat(f.value)
-        content = not any(f is other for other in self._layout)
+        content = not self._found.is_layout(f)
         if self._found.alike(f):
             words = rows.mixed(t).mul_(rows.multiplier(f.path))
             if content:
                 self._tokens = words if self._tokens is None else self._tokens.add_(words)
             else:
                 self._marks = words if self._marks is None else self._marks.add_(words)
-        elif t is f.value and t.dim() and t.shape[0] == self._found.samples:
+        elif self._found.in_rows(f):
             self._rows[f.path] = (rows.of_rows(t), content)
         else:
             sheet.put(f.path, d.lanes(t.long() if is_integer(t) else t))
@@ -70,6 +72,8 @@ class Content:
     def _samples(self, sheet: Sheet, total: Any) -> tuple[int, rows.Segments | None]:
         found, lengths = self._found, self._found.row_lengths
         cut = _cut(found)
+        if self.undivided:
+            return 0, cut
         if cut is not None:
             total, lengths = rows.of_segments(self._tokens, cut), cut.lengths
         elif self._tokens is not None and self._tokens.dim() == 2:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .batch_containers import is_tensor
 from .batch_sheet import Sheet
-from .batch_view import Known, View, flat, is_tensor
+from .batch_view import Known, View, flat
 from .row_lanes import Segments
 
 _FAR = 1 << 62

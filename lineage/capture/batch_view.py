@@ -6,11 +6,14 @@ Names decide, and shapes must fit. What neither shows is left out: nothing is gu
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from . import batch_containers as samples
+from .batch_containers import is_integer, is_tensor
 
 DEPTH = 8
 """Containers within containers that are walked."""
@@ -89,12 +92,20 @@ class Ragged:
     count: int
 
 
+class Unread(str):
+    """What stands for a part whose content is not read: its type."""
+
+
 @dataclass(frozen=True)
 class Field:
-    """One part of a batch: a tensor, `Ragged`, a list of plain values, or a plain value."""
+    """One part of a batch: a tensor, `Ragged`, a list of plain values, a plain value, or `Unread`."""
 
     path: str
     value: Any
+    of: int | None = None
+    """samples that stood one by one and of which this is a column, None where that is not sure"""
+    part: bool = False
+    """whether it is of one of them"""
 
     @property
     def name(self) -> str:
@@ -153,9 +164,35 @@ class View:
 
     def columns(self) -> list[list[Any]]:
         """Lists of plain values that are content, one for each sample; for batches that hold no tensor."""
-        layout = [self.roles[r] for r in LAYOUT if r in self.roles]
-        lists = [f.value for f in self.fields if isinstance(f.value, list) and f not in layout]
+        lists = [f.value for f in self.fields if isinstance(f.value, list) and not self.is_layout(f)]
         return [v for v in lists if len(v) == self.samples]
+
+    def is_layout(self, f: Field) -> bool:
+        """Whether a field is no content: by its role, or by a name that only its type keeps from one."""
+        role = next((r for r, other in self.roles.items() if f is other), None) or _ROLE.get(f.name)
+        return role in LAYOUT or f.name in samples.LIES
+
+    def in_rows(self, f: Field) -> bool:
+        """Whether a field is a tensor with one row for each sample."""
+        t = f.value
+        return is_tensor(t) and t.dim() > 0 and t.shape[0] == self.samples and not f.part
+
+    def undivided(self) -> list[str]:
+        """Paths of content that cannot be told apart by sample, so that the rest does not tell a sample.
+
+        Beside token ids it is floats alone, such as the patches of all images; integers there are counts and sizes.
+        """
+        return [
+            f.path
+            for f in self.fields
+            if not self.is_layout(f) and not self.in_rows(f) and not self.alike(f) and self._weighs(f)
+        ]
+
+    def _weighs(self, f: Field) -> bool:
+        t = flat(f.value)
+        if not is_tensor(t):
+            return isinstance(t, Unread) and self.ids is None
+        return t.dim() > 0 and (self.ids is None or not is_integer(t))
 
     def alike(self, f: Field) -> bool:
         """Whether a field has one integer for each token id, where these are."""
@@ -173,16 +210,6 @@ class View:
 def flat(value: Any) -> Any:
     """The tensor of a part: of sequences of unequal length, the one that holds them all."""
     return value.values if isinstance(value, Ragged) else value
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor of torch."""
-    return hasattr(value, "element_size") and hasattr(value, "untyped_storage")
-
-
-def is_integer(value: Any) -> bool:
-    """Whether a tensor holds integers or truth values."""
-    return not value.is_floating_point() and not value.is_complex()
 
 
 def view(batch: Any, known: Known = NOTHING) -> View:
@@ -209,7 +236,7 @@ def _fits(role: str, value: Any) -> bool:
         return isinstance(value, str | int) or (isinstance(value, list) and bool(value))
     if isinstance(value, Ragged):
         return role in ("ids", "labels")
-    if not is_tensor(value) or not is_integer(value):
+    if not is_tensor(value) or not (is_integer(value) or (role == "loss_mask" and not value.is_complex())):
         return False
     dims = {"ids": (1, 2), "offsets": (1, 2), "lengths": (1,), "positions": (1, 2), "loss_mask": (1, 2)}
     return value.dim() in dims.get(role, (1, 2, 3, 4))
@@ -232,6 +259,9 @@ def _samples(fields: Sequence[Field], roles: Mapping[str, Field]) -> int:
         if "offsets" in roles:
             return 1
     layout = [roles[r] for r in ("offsets", "lengths") if r in roles]
+    sure = next((f.of for f in fields if f.of is not None), None)
+    if sure is not None:
+        return sure
     for f in fields:
         if is_tensor(f.value) and f not in layout:
             return int(f.value.shape[0]) if f.value.dim() else 1
@@ -247,48 +277,81 @@ def walk(path: str, value: Any, depth: int = 0) -> Iterator[Field]:
     elif isinstance(value, Mapping):
         for key in sorted(value, key=str):
             yield from walk(f"{path}.{key}", value[key], depth + 1)
-    elif isinstance(value, list | tuple):
-        column = _column(path, value)
-        if column is not None:
-            yield Field(path, column)
-            return
-        names = getattr(value, "_fields", range(len(value)))
-        for name, item in zip(names, value, strict=False):
-            yield from walk(f"{path}.{name}", item, depth + 1)
+    elif isinstance(value, list | tuple | deque):
+        yield from _sequence(path, value, depth)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for f in dataclasses.fields(value):
             yield from walk(f"{path}.{f.name}", getattr(value, f.name, None), depth + 1)
     elif isinstance(getattr(value, "data", None), Mapping):
         yield from walk(path, value.data, depth + 1)
     else:
-        yield Field(path, _single(value))
+        held = samples.held(value)
+        if held:
+            yield from walk(path, held, depth + 1)
+        else:
+            yield Field(path, _single(value))
+
+
+def _sequence(path: str, value: Sequence[Any], depth: int) -> Iterator[Field]:
+    """A list or tuple: one column, samples one by one, or parts by their place."""
+    column = _column(path, value)
+    if column is not None:
+        yield Field(path, column, samples.count(value) if path else None)
+        return
+    for name, items in samples.turned(value).items():
+        column = _column(f"{path}.{name}", items, one_by_one=True)
+        if column is not None:
+            yield Field(f"{path}.{name}", column, len(items))
+        else:
+            for i, item in enumerate(items):
+                for f in walk(f"{path}.{name}.{i}", item, depth + 2):
+                    yield dataclasses.replace(f, of=len(items), part=True)
+        value = ()
+    names = getattr(value, "_fields", range(len(value)))
+    of = len(value) if path and samples.unequal(value) else None
+    for name, item in zip(names, value, strict=False):
+        for f in walk(f"{path}.{name}", item, depth + 1):
+            yield f if of is None else dataclasses.replace(f, of=of, part=True)
 
 
 def _single(value: Any) -> Any:
     """What is no container: a plain value, an array as a tensor, and of anything else its type."""
-    if isinstance(value, int | float | str | bool | bytes | None):
+    if isinstance(value, samples.PLAIN):
         return value
-    return _of_array(value) if hasattr(value, "__array__") else type(value).__qualname__
+    return samples.of_array(value) if hasattr(value, "__array__") else Unread(type(value).__qualname__)
 
 
-def _column(path: str, value: Any) -> Any:
-    """A list as one part: of plain values, of lists of integers, or of sequences of unequal length."""
-    if not isinstance(value, list) or not value:
+def _column(path: str, value: Sequence[Any], *, one_by_one: bool = False) -> Any:
+    """A list as one part: of plain values, of lists of integers, or of sequences of unequal length.
+
+    Where it is known to hold one item for each sample, tensors of one shape are a column too.
+    """
+    if not value or hasattr(value, "_fields") or (isinstance(value, tuple) and not path):
         return None
-    if all(isinstance(v, str | int | float | None) for v in value):
-        return value
+    if all(isinstance(v, samples.PLAIN) for v in value):
+        return list(value)
     if all(isinstance(v, list) and v and all(type(i) is int for i in v) for v in value):
         try:
             import torch
         except ImportError:  # then each is a column of its own
             return None
         return _joined([torch.tensor(v, dtype=torch.int64, device="cpu") for v in value])
-    if all(is_tensor(v) and v.dim() == 1 and is_integer(v) and not _is_nested(v) for v in value):
+    if all(hasattr(v, "__array__") and not is_tensor(v) for v in value):
+        value = [samples.of_array(v) for v in value]
+    if not all(is_tensor(v) and _is_whole(v) for v in value):
+        return None
+    if len({(str(v.device), v.dtype) for v in value}) > 1:
+        return None
+    lengths = {tuple(v.shape) for v in value}
+    if all(v.dim() == 1 and is_integer(v) for v in value):
         # of equal length they may be the columns of a batch that torch's own collate function made
         named = _ROLE.get(path.rpartition(".")[2].lower()) in ("ids", "labels")
-        alike = len({(str(v.device), v.dtype) for v in value}) == 1
-        if alike and (named or len({v.shape[0] for v in value}) > 1):
+        if one_by_one or named or len(lengths) > 1:
             return _joined(value)
+    if len(lengths) == 1 and (one_by_one or lengths == {()}):
+        import torch
+
+        return torch.stack(list(value))
     return None
 
 
@@ -305,6 +368,10 @@ def _joined(parts: Sequence[Any]) -> Ragged:
     return Ragged(torch.cat(list(parts)), offsets, len(parts))
 
 
+def _is_whole(value: Any) -> bool:
+    return not _is_nested(value) and not isinstance(_jagged(value), str)
+
+
 def _is_nested(value: Any) -> bool:
     return bool(getattr(value, "is_nested", False))
 
@@ -312,20 +379,10 @@ def _is_nested(value: Any) -> bool:
 def _jagged(value: Any) -> Any:
     if not _is_nested(value):
         if value.device.type == "meta" or str(value.layout) != "torch.strided" or value.is_quantized:
-            return f"{value.dtype} {value.layout} {value.device.type} {tuple(value.shape)}, content not read"
+            return Unread(f"{value.dtype} {value.layout} {value.device.type} {tuple(value.shape)}")
         return value.to_local() if hasattr(value, "to_local") else value
     if not hasattr(value, "offsets"):
-        return f"nested tensor of {value.dtype}"  # of the strided layout: it shows no offsets without a copy
+        return Unread(
+            f"nested tensor of {value.dtype}"
+        )  # of the strided layout: it shows no offsets without a copy
     return Ragged(value.values(), value.offsets(), int(value.shape[0]))
-
-
-def _of_array(value: Any) -> Any:
-    try:
-        import torch
-
-        return torch.as_tensor(value)
-    except ImportError:  # another framework's loop: the content counts, row by row it is not read
-        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
-    except TypeError:  # of texts or objects
-        found = value.tolist() if hasattr(value, "tolist") else repr(value)
-        return found if isinstance(found, list | str) else repr(found)

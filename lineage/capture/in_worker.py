@@ -9,7 +9,8 @@ from typing import Any
 from weakref import ref
 
 from .batch import Fingerprint, fingerprint, leaves
-from .batch_view import NOTHING, Known, is_tensor
+from .batch_containers import is_tensor
+from .batch_view import NOTHING, Known
 
 KEPT = 256
 """Batches whose fingerprints are remembered; the batches themselves are not kept alive."""

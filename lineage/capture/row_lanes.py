@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from . import digest as d
-from .batch_view import is_integer
+from .batch_containers import is_integer
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,7 @@ def of_rows(t: torch.Tensor) -> torch.Tensor:
         found = None
         for left in range(0, width, wide):
             cut = flat[top : top + tall, left : left + wide]
-            words = mixed(cut) if integer else cut.to(torch.int64).bitwise_and_(d._mask(flat))
+            words = mixed(cut) if integer else cut.to(torch.int64).bitwise_and_(d.mask(flat))
             part = of_words(words, left)
             found = part if found is None else found + part
         out.append(found)
@@ -74,12 +74,12 @@ def of_words(words: torch.Tensor, first: int = 0) -> torch.Tensor:
     parts = []
     for table, multipliers in _tables(begin, -(-width // d.BLOCK), str(words.device)):
         if width <= d.BLOCK:
-            parts.append(d._product(words, table[:width]))
+            parts.append(d.product(words, table[:width]))
             continue
-        sums = d._product(words[:, :whole].reshape(-1, d.BLOCK), table).view(words.shape[0], -1)
-        found = d._product(sums, multipliers[: sums.shape[1]])
+        sums = d.product(words[:, :whole].reshape(-1, d.BLOCK), table).view(words.shape[0], -1)
+        found = d.product(sums, multipliers[: sums.shape[1]])
         if whole < width:
-            found = found + d._product(words[:, whole:], table[: width - whole]) * multipliers[-1]
+            found = found + d.product(words[:, whole:], table[: width - whole]) * multipliers[-1]
         parts.append(found)
     lanes = torch.stack(parts, 1)
     return lanes * _first(begin, str(words.device)) if width <= d.BLOCK else lanes

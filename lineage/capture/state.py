@@ -12,6 +12,8 @@ from typing import Any
 
 from .._rooms import schemas
 from . import digest as d
+from . import digest_many, digest_shards
+from .placement import kind_of
 from .reason import reason
 from .watched import LINES, Watched
 
@@ -24,14 +26,74 @@ LOADED = ("weights", "rng", "loader_position")
 before the first step begins."""
 
 
-def capture(watched: Watched, only: Sequence[str] = schemas.COMPONENTS) -> list[schemas.ComponentDigest]:
-    """Digest every component. A component that fails is recorded without a digest, with the reason."""
+SHARES = "of this rank's parts; what all ranks hold adds up to the whole, see the table `states`"
+
+
+class Lanes:
+    """The lanes of tensors, read at once; those that are known already are not read again.
+
+    `known`: `id` of a tensor -> its lanes, or what this rank's part adds to those of the whole tensor.
+    """
+
+    def __init__(self, known: Mapping[int, tuple[int, int]] | None = None) -> None:
+        self._known = dict(known or {})
+
+    def digests(self, named: Mapping[str, Any]) -> dict[str, str]:
+        """Name -> digest of the whole tensor, or of this rank's part of it, which then says what part it is."""
+        places = {name: _place(t) for name, t in named.items()}
+        by_device: dict[Any, list[tuple[Any, Any]]] = {}
+        for name, t in named.items():
+            if id(t) not in self._known:
+                local = _local(t)
+                by_device.setdefault(local.device, []).append((t, (local, places[name][1])))
+        for many in by_device.values():
+            found = digest_many.lanes([t for _, (t, _) in many], [p for _, (_, p) in many]).tolist()
+            self._known |= {id(t): (a, b) for (t, _), (a, b) in zip(many, found, strict=True)}
+        return {
+            name: d.finish(d.header(t) + places[name][0], list(self._known[id(t)]))
+            for name, t in named.items()
+        }
+
+    def found(self, named: Mapping[str, Any]) -> Found:
+        """One digest for a set of tensors. Of shards it is this rank's own, and says so."""
+        parts = {name: part for name, t in named.items() if (part := _place(t)[0])}
+        detail: dict[str, Any] = {"tensors": len(named)}
+        if parts:
+            layout = hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()[:12]
+            detail |= {"sharded": len(parts), "layout": layout}
+        return d.root(self.digests(named)), detail, SHARES if parts else None
+
+
+def _place(tensor: Any) -> tuple[str, digest_many.Place | None]:
+    """What part of a tensor this rank holds, in words, and where it lies in the whole: ("", None) where it is whole.
+
+    Raises `NoShare` for partial sums, and where a rank is not on the tensor's mesh.
+    """
+    if not hasattr(tensor, "placements") or all(p.is_replicate() for p in tensor.placements):
+        return "", None
+    held = digest_shards.ranges(tensor)
+    return f" {held}", (tensor.shape, held)
+
+
+def capture(
+    watched: Watched,
+    only: Sequence[str] = schemas.COMPONENTS,
+    known: Mapping[int, tuple[int, int]] | None = None,
+) -> list[schemas.ComponentDigest]:
+    """Digest every component. A component that fails is recorded without a digest, with the reason.
+
+    `known`: lanes that were read already, see `Lanes`. A component of which this rank holds shards is the rank's own:
+    it can be compared with a save that was sharded alike; with any other, the rows of all ranks are compared.
+    """
     out = []
+    lanes = Lanes(known)
     for component, (read, scope) in _READERS.items():
         if component not in only:
             continue
         try:
-            found = read(watched)
+            found = read(watched, lanes) if component in _TENSORS else read(watched)
+        except digest_shards.NoShare as e:
+            found = (None, {}, f"no digest is made: {e}")
         except Exception as e:
             found = (None, {}, f"could not be read ({reason(e)})")
         if found is None:
@@ -41,7 +103,7 @@ def capture(watched: Watched, only: Sequence[str] = schemas.COMPONENTS) -> list[
             schemas.ComponentDigest(
                 component=component,
                 digest=digest,
-                scope=scope,
+                scope="rank" if "layout" in detail else scope,
                 detail={k: schemas.Scalar.of(v) for k, v in detail.items()},
                 note=note,
             )
@@ -49,36 +111,31 @@ def capture(watched: Watched, only: Sequence[str] = schemas.COMPONENTS) -> list[
     return out
 
 
-def _tensors(named: Mapping[str, Any]) -> str:
-    return d.root({name: d.tensor_digest(_local(t)) for name, t in named.items()})
-
-
 def _local(tensor: Any) -> Any:
     """The part of a distributed tensor that this rank holds."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def _weights(w: Watched) -> Found | None:
+def _weights(w: Watched, lanes: Lanes) -> Found | None:
     if w.model is None:
         return None, {}, LINES["model"]
-    named = dict(w.parameters())
-    return _tensors(named), {"tensors": len(named)}, None
+    return lanes.found(dict(w.parameters()))
 
 
-def _buffers(w: Watched) -> Found | None:
+def _buffers(w: Watched, lanes: Lanes) -> Found | None:
     named = dict(w.buffers())
-    return (_tensors(named), {"tensors": len(named)}, None) if named else None
+    return lanes.found(named) if named else None
 
 
-def _optimizer_state(w: Watched) -> Found | None:
+def _optimizer_state(w: Watched, lanes: Lanes) -> Found | None:
     if w.optimizer is None:
         return None, {}, LINES["optimizer"]
     named = {}
     for at, (_, state) in _states(w).items():
         for key, value in state.items():
             if key != "step" and hasattr(value, "element_size"):
-                named[f"{at}.{key}"] = value
-    return _tensors(named), {"tensors": len(named)}, None
+                named[f"{at}.{kind_of(key)}"] = value
+    return lanes.found(named)
 
 
 def _states(w: Watched) -> dict[str, tuple[Any, dict[str, Any]]]:
@@ -181,7 +238,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list | tuple | set):
         return [_canonical(v) for v in value]
     if hasattr(value, "element_size"):
-        return d.tensor_digest(_local(value))
+        return Lanes().digests({"": value})[""]
     if isinstance(value, float):
         return value.hex()
     if value is None or isinstance(value, bool | int | str):
@@ -189,7 +246,8 @@ def _canonical(value: Any) -> Any:
     return type(value).__qualname__
 
 
-_READERS: dict[str, tuple[Callable[[Watched], Found | None], str]] = {
+_TENSORS = ("weights", "buffers", "optimizer_state")
+_READERS: dict[str, tuple[Callable[..., Found | None], str]] = {
     "weights": (_weights, "replicated"),
     "buffers": (_buffers, "rank"),
     "optimizer_state": (_optimizer_state, "replicated"),

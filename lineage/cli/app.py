@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from .. import __version__
+from ..fleet.engine import NoEngine
 from ..ledger.reader import LedgerNotFound
 from ..recorder import extension
 from ..recorder.settings import resolve
@@ -52,6 +53,9 @@ def run() -> None:
     except CliError as e:
         errors.print(f"[bold]lineage:[/] {escape(str(e))}")  # `runlineage[mlflow]` is no markup
         sys.exit(int(e.code))
+    except NoEngine as e:
+        errors.print(f"[bold]lineage:[/] {escape(str(e))}")
+        sys.exit(int(Exit.CANNOT_TELL))
     except LedgerNotFound as e:
         errors.print(f"[bold]lineage:[/] {escape(str(e))}")
         sys.exit(int(Exit.USAGE))

@@ -10,15 +10,19 @@ def register(app: typer.Typer) -> None:
     from . import (
         catalogue,
         check,
+        checkpoint,
+        compact,
         compare,
         demo,
         diff,
         doctor,
+        events,
         first_bad,
         histories,
         import_,
         incident,
         phases,
+        ranks,
         report,
         run,
         schema,
@@ -41,7 +45,9 @@ def register(app: typer.Typer) -> None:
         compare,
         verdict,
         verify,
+        compact,
         first_bad,
+        ranks,
         check,
         report,
         sync,
@@ -51,3 +57,5 @@ def register(app: typer.Typer) -> None:
     ):
         app.command(module.NAME, context_settings=getattr(module, "CONTEXT", None))(module.command)
     app.add_typer(incident.app, name="incident")
+    app.add_typer(events.app, name="events")
+    app.add_typer(checkpoint.app, name=checkpoint.NAME)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import BaseModel
@@ -20,6 +20,9 @@ from .._rooms import schemas
 from ..judge import graph
 from ..ledger import layout, reader, sidecars
 from ..recorder.settings import resolve
+
+if TYPE_CHECKING:
+    from ..ledger.cells import Cells
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -72,16 +75,32 @@ class Subject:
         """The lineage graph of the ledger."""
         return graph.build(self.ledger.records, reached=self.ledger.reached)
 
+    @cached_property
+    def cells(self) -> Cells:
+        """The abnormal cells of the ledger, and what it holds of its ranks."""
+        from ..ledger import cells
+
+        return cells.find(self.ledger)
+
 
 def root() -> Path:
     """The folder of all ledgers, from the settings."""
     return Path(str(resolve().dir)).expanduser().absolute()
 
 
-def find(name: str | None) -> Subject:
-    """Find what was named. Raises `CliError` that says where was looked."""
+def find(name: str | None, *, urls: bool = False) -> Subject:
+    """Find what was named. Raises `CliError` that says where was looked.
+
+    `urls`: whether the command reads ledgers in stores too: not those that write into one, or need all of its files.
+    """
     if name is None:
         return Subject(_latest())
+    if "://" in name:
+        if not urls:
+            raise CliError(
+                f"this command needs the ledger's folder, and {name} is a URL; `lineage first-bad` reads it"
+            )
+        return Subject(_remote(name))
     path = Path(name).expanduser()
     if layout.is_ledger(path):
         return Subject(reader.open_ledger(path))
@@ -102,6 +121,15 @@ def find(name: str | None) -> Subject:
         "known there. "
         "`lineage show --all` lists the runs; --dir or LINEAGE_DIR names another folder."
     )
+
+
+def _remote(url: str) -> reader.Ledger:
+    from ..fleet import remote
+
+    try:
+        return remote.open_url(url)
+    except remote.NoStore as e:
+        raise CliError(str(e), Exit.CANNOT_TELL) from None
 
 
 def _latest() -> reader.Ledger:

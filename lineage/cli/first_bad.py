@@ -1,17 +1,17 @@
-"""`lineage first-bad`: the first bad cell, rank and step."""
+"""`lineage first-bad`: the first bad cell over ranks, steps, layers and tensors, and what came after it."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from .._rooms import schemas
-from ..judge import firstbad
 from ..ledger import reader
 from ..report import words
-from . import judging
+from . import events, first_bad_shown, judging
 from .common import Exit, Json, Run, Subject, console, emit, ending, find, short, step_text
 
 NAME = "first-bad"
@@ -22,16 +22,19 @@ def command(
     segment: Annotated[
         int | None, typer.Option(help="Number of the segment; the newest one with a bad cell by default.")
     ] = None,
+    grid: Annotated[bool, typer.Option("--grid", help="Show the map of all ranks and steps.")] = False,
+    ranks: Annotated[str | None, typer.Option(help="Only these ranks in the grid, as 64-127.")] = None,
+    steps: Annotated[str | None, typer.Option(help="Only these steps in the grid, as 40-60.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Name the first rank and step with a non-finite or abnormal value, and what came after it."""
-    subject = find(run)
+    """Name the first rank, step, layer and tensor with a non-finite or abnormal value, and what came after it."""
+    subject = find(run, urls=True)
+    zoom = first_bad_shown.Zoom(grid, _interval(ranks, "--ranks"), _interval(steps, "--steps"))
     damaged = judging.damage(subject)
-    values = judging.points(subject)
     hand = by_hand(subject.ledger)
     if not as_json:
         show_by_hand(subject, hand)
-    if not values and not subject.ledger.of("alarm"):
+    if not any(subject.cells.extent) and not subject.cells.found:
         why = nothing_to_judge(subject)
         if as_json:
             emit({"first_bad": None, "reason": why, "incidents": hand})
@@ -42,11 +45,9 @@ def command(
     chosen = _choose(subject, found, segment)
     if chosen is None:
         if as_json:
-            emit({"first_bad": None, "incidents": hand})
+            emit({"first_bad": None, "incidents": hand, "not_judged": subject.cells.notes})
         else:
-            steps = words.plural(len({(p.segment, p.step) for p in values}), "step")
-            ranks = words.plural(len({p.rank for p in values}), "rank")
-            console.print(f"No bad cell: {steps} of {ranks} lie in their range.")
+            _nothing_bad(subject, zoom, segment)
         raise ending(Exit.OK, damaged, as_json=as_json)
     if as_json:
         emit(
@@ -54,12 +55,49 @@ def command(
                 "first_bad": chosen,
                 "segment": subject.graph.number(chosen.cell.segment) if chosen.cell else None,
                 "tensors": judging.tensors(subject, chosen.cell) if chosen.cell else [],
+                "events_at_that_time": _events(subject, chosen),
+                "not_judged": subject.cells.notes,
                 "incidents": hand,
             }
         )
     else:
-        show(subject, chosen, values)
+        first_bad_shown.show(subject, chosen, zoom, _events(subject, chosen))
     raise ending(Exit.FOUND, damaged, as_json=as_json)
+
+
+def _interval(text: str | None, option: str) -> tuple[int, int] | None:
+    """`64-127` or `77` as two numbers. Raises `typer.BadParameter` for anything else."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([\d,]+)(?:\s*-\s*([\d,]+))?", text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{option} takes one number or two, as 64-127; not {text!r}")
+    a = int(found[1].replace(",", ""))
+    b = int((found[2] or found[1]).replace(",", ""))
+    if b < a:
+        raise typer.BadParameter(f"{option} {text}: the first number is larger than the second")
+    return a, b
+
+
+def _nothing_bad(subject: Subject, zoom: first_bad_shown.Zoom, segment: int | None) -> None:
+    """Say that nothing is abnormal, of how much; and what the ledger does not show."""
+    steps, ranks = subject.cells.extent
+    console.print(
+        f"No bad cell: {words.plural(steps, 'step')} of {words.plural(ranks, 'rank')} lie in their range."
+    )
+    order = list(subject.graph.segments)
+    uid = order[segment - 1] if segment is not None and segment <= len(order) else order[-1] if order else ""
+    seen = subject.cells.seen.get(uid)
+    if seen is not None:
+        first_bad_shown.gaps(first_bad_shown.gaps_of(seen), subject.cells.notes)
+        if zoom.wanted:
+            first_bad_shown.grids(first_bad_shown.source(subject, uid, schemas.FirstBad(cell=None)), zoom)
+
+
+def _events(subject: Subject, found: schemas.FirstBad) -> list[str]:
+    """Events of machines and software at the time of the first bad cell, in words."""
+    cell = found.cell
+    return events.near(subject, cell.segment, cell.rank, cell.step) if cell else []
 
 
 def by_hand(ledger: reader.Ledger) -> list[schemas.Incident]:
@@ -108,77 +146,20 @@ def nothing_to_judge(subject: Subject) -> str:
 def _choose(
     subject: Subject, found: dict[str, schemas.FirstBad], segment: int | None
 ) -> schemas.FirstBad | None:
+    """The one that is meant: of the segment that was named, else of the newest one that went bad.
+
+    The newest is the one that no other descends from: clocks may be off, so times alone do not decide.
+    """
     order = list(subject.graph.segments)
     if segment is not None:
         if not 1 <= segment <= len(order):
             raise typer.BadParameter(f"this run has segments 1 to {len(order)}; not {segment}")
         return found.get(order[segment - 1])
     with_bad = [uid for uid in order if uid in found]
-    return found[with_bad[-1]] if with_bad else None
-
-
-def show(subject: Subject, found: schemas.FirstBad, values: list[firstbad.Point]) -> None:
-    """Print the first bad cell for a person."""
-    cell = found.cell
-    assert cell is not None
-    console.print(
-        f"[bold red]First bad: rank {cell.rank}, step {step_text(cell.step)}[/] "
-        f"(segment {subject.graph.number(cell.segment)})"
-    )
-    console.print(f"  {escape(cell.text)}")
-    for tie in found.ties:
-        console.print(f"  at the same point of the step also rank {tie.rank}: {escape(tie.text)}")
-    node = subject.graph.nodes.get(found.last_good_checkpoint or "")
-    console.print(f"\nlast good step        {step_text(found.last_good_step)}")
-    if node:
-        console.print(
-            f"last good checkpoint  step {step_text(node.checkpoint.step)}, {short(node.uid)}, {node.checkpoint.path}"
-        )
-    else:
-        console.print("last good checkpoint  none is recorded before that step")
-    bad = subject.graph.nodes.get(found.first_bad_checkpoint or "")
-    if bad:
-        console.print(f"first bad checkpoint  step {step_text(bad.checkpoint.step)}, {bad.checkpoint.path}")
-    console.print()
-    for line in grid(subject, cell, values):
-        console.print(line)
-    tensors = judging.tensors(subject, cell)
-    if tensors:
-        console.print(f"\nby tensor, on rank {cell.rank}:")
-        for line in tensors:
-            console.print(f"  {escape(line)}")
-    if found.spread:
-        console.print("\nlater, not the beginning:")
-        for line in found.spread:
-            console.print(f"  {escape(line)}")
-    for line in found.gaps:
-        console.print(f"[yellow]gap:[/] {escape(line)}")
-    console.print(f"\nnext: [bold]lineage incident preserve {subject.ledger.path}[/]  (before any restart)")
-
-
-def grid(subject: Subject, cell: schemas.Cell, values: list[firstbad.Point], ranks: int = 16) -> list[str]:
-    """The rank x step grid around the first bad cell."""
-    steps = list(range(max(1, cell.step - 4), cell.step + 3))
-    bad = {
-        (c.rank, c.step): c
-        for c in [*firstbad.cells(values), *firstbad.from_alarms(subject.ledger.records)]
-        if c.segment == cell.segment
-    }
-    seen = {(p.rank, p.step) for p in values if p.segment == cell.segment}
-    every = sorted({r for r, _ in seen} | {cell.rank})
-    first = max(0, every.index(cell.rank) - ranks // 2)
-    out = ["          " + "".join(f"{s:>9,}" for s in steps)]
-    for rank in every[first : first + ranks]:
-        cells = []
-        for s in steps:
-            if (rank, s) == (cell.rank, cell.step):
-                cells.append(f"[bold white on red]{'FIRST':>9}[/]")
-            elif (rank, s) in bad:
-                word = "NaN/Inf" if bad[rank, s].abnormal == "non_finite" else "high"
-                cells.append(f"[red]{word:>9}[/]")
-            else:
-                cells.append(f"{'ok' if (rank, s) in seen else '.':>9}")
-        out.append(f"rank {rank:<5}" + "".join(cells))
-    if len(every) > ranks:
-        out.append(f"({len(every):,} ranks in all; those around rank {cell.rank} are shown)")
-    return out
+    if not with_bad:
+        return None
+    newest = with_bad[-1]
+    for uid in with_bad[:-1]:
+        if any(s.segment == newest for s in subject.graph.path_to_segment(uid)):
+            newest = uid
+    return found[newest]

@@ -1,4 +1,4 @@
-"""`lineage import`: a run that had no layer, from its logbook, launch scripts or configs."""
+"""`lineage import`: a run that had no layer, from its training logs, logbook, launch scripts or configs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import typer
 from rich.markup import escape
 
 from ..imports import FORMATS, Book, ImportTrouble, Judged, into_ledger, judge, read, read_configs
+from . import import_logs
 from .common import CliError, Exit, Json, console, emit, root
 
 NAME = "import"
 
 Sources = Annotated[
-    list[Path], typer.Argument(help="Logbooks (JSON, JSON lines, CSV, YAML), or configs in order.")
+    list[Path],
+    typer.Argument(
+        help="Training logs of one run, logbooks (JSON, JSON lines, CSV, YAML), or configs in order."
+    ),
 ]
 
 
@@ -25,7 +29,9 @@ def command(
     ] = None,
     format_: Annotated[
         str,
-        typer.Option("--format", help="auto, logbook, launch (versions of a script), or configs (in order)."),
+        typer.Option(
+            "--format", help="auto, log, logbook, launch (versions of a script), or configs (in order)."
+        ),
     ] = "auto",
     folder: Annotated[
         Path | None, typer.Option("--dir", help="Where ledgers go; one folder per run.", show_default=False)
@@ -37,6 +43,14 @@ def command(
         raise CliError(f"--format {format_} is none of {', '.join(FORMATS)}")
     where = (folder or root()).expanduser().absolute()
     try:
+        if format_ in ("auto", "log") and (logs := import_logs.divide(sources, format_)):
+            made = import_logs.imported(logs, run, where)
+            if as_json:
+                emit(made)
+            else:
+                import_logs.show(made)
+            found = made["findings"] or made["alarms"] or made["problems"]
+            raise typer.Exit(Exit.FOUND if found else Exit.OK)
         books = [read_configs(sources, run)] if format_ == "configs" else merged(sources, format_, run)
         done = [_imported(b, where) for b in books]
     except ImportTrouble as e:

@@ -5,37 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .._rooms import schemas
-from ..judge import firstbad, layers, validity
+from ..judge import layers, validity
 from ..ledger import tensors as tensors_
 from . import common
 from .common import Subject
 
 
-def points(subject: Subject) -> list[firstbad.Point]:
-    """The series of the judged signals."""
-    rows = subject.ledger.series("probes", ["segment", "rank", "step", "signal", "value"]).to_pylist()
-    return [
-        firstbad.Point(r["segment"], r["rank"], r["step"], r["signal"], r["value"])
-        for r in rows
-        if r["signal"] in firstbad.ORDER
-    ]
-
-
 def first_bads(subject: Subject) -> dict[str, schemas.FirstBad]:
-    """The first bad cell of each segment that has one, from the series and the alarms together."""
-    values = points(subject)
-    found = [*firstbad.cells(values), *firstbad.from_alarms(subject.ledger.records)]
-    out = {}
-    for segment in subject.ledger.segments:
-        ranks = range(segment.info.world_size)
-        bad = firstbad.first_bad(subject.graph, segment.uid, found, values, ranks)
-        if bad.cell is not None:
-            out[segment.uid] = bad
-    return out
+    """The first bad cell of each segment that has one, from the series, the rows of tensors and the alarms together."""
+    return subject.cells.first_bads
 
 
 def tensors(subject: Subject, cell: schemas.Cell) -> list[str]:
     """What the rows of tensors show of a bad cell, in words; empty where its rank recorded none of that step."""
+    bring = getattr(subject.ledger, "bring", None)
+    if bring is not None:  # of a big ledger in a store
+        bring("tensors", cell.segment, cell.rank)
     found = tensors_.around(
         subject.ledger.path, cell.segment, cell.rank, cell.step - layers.BEFORE, cell.step
     )

@@ -8,9 +8,10 @@ import typer
 from rich.markup import escape
 
 from .._rooms import schemas, trackers
+from ..ledger import events as ledger_events
 from ..ledger import health, reader
 from ..report import odd, words
-from . import first_bad, judging, oddities
+from . import events, first_bad, judging, oddities
 from .common import (
     Exit,
     Json,
@@ -108,6 +109,7 @@ def _data(subject: Subject) -> dict[str, object]:
         "first_bad": judging.first_bads(subject),
         "incidents": first_bad.by_hand(subject.ledger),
         "verdicts": {t: judging.verdict(subject, t) for t in judging.tips(subject)},
+        "events": [events.plain(p) for p in ledger_events.read(subject.ledger).placed],
         "odd": odd.odd(subject.ledger.records),
         "damage": [d.__dict__ for d in subject.ledger.damage],
     }
@@ -134,6 +136,7 @@ def _show(subject: Subject) -> None:
         _drift(subject, drift)
     _findings(subject)
     oddities.tell(ledger.records)
+    events.tell(subject)
     console.print()
     for tip in judging.tips(subject):
         found = judging.verdict(subject, tip)

@@ -15,8 +15,8 @@ from .launch import read_launch
 MOST_BYTES = 256 * 1024 * 1024
 """Larger files are refused: a logbook is written by people."""
 
-FORMATS = ("auto", "logbook", "launch", "configs")
-"""What `lineage import --format` takes; `auto` tells a logbook from a launch-script history by its content."""
+FORMATS = ("auto", "logbook", "launch", "configs", "log")
+"""What `lineage import --format` takes; `auto` tells logs, logbooks and launch-script histories by their content."""
 
 
 def read(path: Path, format_: str = "auto", run: str | None = None) -> list[Book]:
@@ -36,6 +36,11 @@ def read(path: Path, format_: str = "auto", run: str | None = None) -> list[Book
     if not books:
         raise ImportTrouble(f"{path} holds no entry. A logbook is a list of entries; see docs/import.md.")
     return list(books.values())
+
+
+def readable(path: Path) -> bool:
+    """Whether a logbook may be in a file of that name."""
+    return path.suffix.lower() in _READERS
 
 
 class _Malformed(ValueError):

@@ -1,198 +1,247 @@
-"""The first bad cell: the earliest abnormal value over ranks and steps, and how it spread."""
+"""The first bad cell: the earliest abnormal one over ranks, steps, layers and tensors, and how it spread.
+
+Pure, and content with little: the cells that detectors found, and a summary of each rank. All values are never
+needed here, so a ledger of thousands of ranks is judged by the same code.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from .._rooms import schemas
-from .detect_ranks import RANKS, odd_ranks
-from .detectors import RULES, Detector, Finding
-from .graph import Graph
+from . import symptoms
+from .cells import Point, cells, from_alarms, merged, searching, words
+from .execution import EVALUATION, LOCAL, ORDER, SIGNALS, STATE, is_certain, key, listed, ranks, same_place
+from .graph import Graph, Node
+from .seen import RankSeen, Seen, gaps
+from .spread import later, spread, unlike
 
-ORDER = {"loss": 0, "grad_norm_local": 1, "grad_norm": 2}
-"""Order of execution within a step: forward, backward, reduction."""
+__all__ = [
+    "ORDER",
+    "SIGNALS",
+    "Point",
+    "RankSeen",
+    "Seen",
+    "cells",
+    "first_bad",
+    "first_cell",
+    "from_alarms",
+    "merged",
+    "searching",
+    "words",
+]
 
-
-CELLS = ("non_finite", "out_of_range")
-"""What makes a cell bad. A slow rise has no step at which it began, and a new baseline is no fault."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One value of the series."""
-
-    segment: str
-    rank: int
-    step: int
-    signal: str
-    value: float
-
-
-def words(
-    signal: str, abnormal: str, value: float, baseline: float | None, tensors: Sequence[str] = ()
-) -> str:
-    """Say an abnormal value in words."""
-    name = {
-        "loss": "loss",
-        "grad_norm_local": "gradient norm before the reduction",
-        "grad_norm": "reduced gradient norm",
-    }
-    number = f"{value:.4g}" if math.isfinite(value) else schemas.float_to_json(value)
-    what = f"{name.get(signal, signal)} is {number}"
-    if abnormal == "new_level":
-        was = "" if baseline is None else f", {baseline:.4g} was usual"
-        return f"{what}{was}; it stayed there, and is the baseline from here on"
-    if abnormal == "slow_rise" and baseline is not None:
-        return f"{name.get(signal, signal)} rises slowly: from {baseline:.4g} to {number}"
-    if abnormal == "out_of_range" and baseline is not None:
-        what += f", {baseline:.4g} was usual" + (f" ({value / baseline:.1f} times)" if baseline > 0 else "")
-    if tensors:
-        more = f" and {len(tensors) - 3} more" if len(tensors) > 3 else ""
-        what += f"; first non-finite gradients: {', '.join(tensors[:3])}{more}"
-    return what
-
-
-def cells(points: Iterable[Point]) -> list[schemas.Cell]:
-    """Re-run the detectors over recorded values; every abnormal cell, in order."""
-    detectors: dict[tuple[str, int, str], Detector] = {}
-    out = []
-    for p in sorted(points, key=lambda p: (p.segment, p.step, ORDER.get(p.signal, 9), p.rank)):
-        if p.signal not in RULES:
-            continue
-        key = (p.segment, p.rank, p.signal)
-        finding = detectors.setdefault(key, Detector(RULES[p.signal])).update(p.value)
-        if finding and finding.abnormal in CELLS:
-            out.append(_cell(p, finding))
-    return out
-
-
-def _cell(p: Point, f: Finding) -> schemas.Cell:
-    return schemas.Cell(
-        segment=p.segment,
-        rank=p.rank,
-        step=p.step,
-        signal=p.signal,
-        abnormal=f.abnormal,
-        value=p.value,
-        text=words(p.signal, f.abnormal, p.value, f.baseline),
-    )
-
-
-def from_alarms(records: Iterable[schemas.Record]) -> list[schemas.Cell]:
-    """The cells that alarms name: they reach the disk at once, while the last steps of a series may not."""
-    cell: Any = schemas.open_class(
-        schemas.Cell
-    )  # an alarm of a newer version may be abnormal in a way unknown here
-    return [
-        cell(
-            segment=r.segment,
-            rank=r.rank,
-            step=r.step or 0,
-            signal=r.payload.signal,
-            abnormal=r.payload.abnormal,
-            value=r.payload.value,
-            text=r.payload.text,
-        )
-        for r in records
-        if r.kind == "alarm"
-        and r.payload.phase == "onset"
-        and r.payload.abnormal not in ("slow_rise", "new_level")
-    ]
+TOGETHER = 1
+"""Steps between cells that belong to one stretch."""
 
 
 def first_bad(
     graph: Graph,
     segment: str,
     found: Iterable[schemas.Cell],
-    points: Iterable[Point] = (),
-    ranks: Iterable[int] = (),
+    seen: Seen | None = None,
+    samples: Sequence[schemas.BadSample] = (),
 ) -> schemas.FirstBad:
     """Find the first bad cell of a segment.
 
-    Earliest step first; within a step in order of execution, non-finite before out-of-range. Cells of other
-    ranks at the same place in the order are ties and are all named. `points` and `ranks` are used to say
-    which ranks stopped writing before that step, and how the first cell stands beside the other ranks.
+    Earliest step first; within a step in order of execution (`execution.ORDER`), non-finite before out of range,
+    then in order of arrival. Cells of other ranks at the same place in the order are ties and are all named.
+
+    `seen`: a summary of the ranks, by which gaps, spread and the class are told; see `Seen`.
+    `samples`: the samples of the first cell's rank and step whose own loss is abnormal.
     """
-    points = list(points)
-    mine = {(c.step, c.rank, c.signal): c for c in found if c.segment == segment}
-    ordered = sorted(
-        mine.values(),
-        key=lambda c: (c.step, ORDER.get(c.signal, 9), c.abnormal != "non_finite", c.rank),
-    )
-    if not ordered:
-        return schemas.FirstBad(cell=None, gaps=_gaps(segment, None, points, ranks))
-    first = ordered[0]
-    same = [c for c in ordered[1:] if _place(c) == _place(first)]
-    before = graph.before(segment, first.step - 1)
+    seen = seen or Seen()
+    ordered = sorted(merged(c for c in found if c.segment == segment), key=key)
+    first = first_cell(ordered)
+    if first is None:
+        return schemas.FirstBad(cell=None, gaps=gaps(seen, None))
+    sooner = [c for c in ordered if c.signal.startswith(EVALUATION) and key(c) < key(first)]
+    ordered = [c for c in ordered if key(c) >= key(first)]
+    ties = [c for c in ordered if c is not first and c.rank != first.rank and same_place(c, first)]
+    good = first.step - 1 if first.last_good is None else first.last_good
+    before = graph.before(segment, good)
     after = [n for n in graph.nodes.values() if n.segment == segment and n.checkpoint.step >= first.step]
-    return schemas.FirstBad(
+    beside = unlike(seen.values_at(first), first) if seen.values_at else []
+    rank = seen.ranks.get(first.rank)
+    result = schemas.FirstBad(
         cell=first,
-        ties=same,
-        last_good_step=first.step - 1,
-        last_good_checkpoint=before[0].uid if before else None,
+        ties=ties,
+        place=rank.place if rank else None,
+        last_good_step=good,
+        last_good_checkpoint=_good_checkpoint(first, before, seen),
         first_bad_checkpoint=min(after, key=lambda n: n.checkpoint.step).uid if after else None,
-        spread=[*_beside(first, points), *_spread(first, ordered)],
-        gaps=_gaps(segment, first.step, points, ranks),
+        spread=[*_sooner(sooner), *beside, *spread(first, ordered, seen)],
+        later=later(first, ties, ordered, seen.same_until),
+        samples=list(samples),
+        gaps=gaps(seen, first.step),
+        not_shown=[
+            *_not_shown(first, ties, ordered, seen, samples),
+            *_state(first, seen, [n.checkpoint.step for n in before]),
+        ],
     )
+    return result.model_copy(update={"symptoms": symptoms.classify(graph, result, ordered, seen)})
 
 
-def _place(c: schemas.Cell) -> tuple[int, int, bool]:
-    return c.step, ORDER.get(c.signal, 9), c.abnormal != "non_finite"
+def first_cell(found: Iterable[schemas.Cell]) -> schemas.Cell | None:
+    """The first of a segment's cells; an evaluation's only where training shows nothing.
+
+    A layer that is out of range begins something only where more follows at once: rules for layers flag a healthy
+    one now and then (docs/detectors.md), so alone they begin nothing. They count from where an unbroken stretch of
+    them leads up, on the same ranks, to a cell that is certain: a value that is not finite, a signal of the whole
+    rank, a difference.
+    """
+    every = sorted(found, key=key)
+    ordered = [c for c in every if not c.signal.startswith(EVALUATION)]
+    certain = next((c for c in ordered if is_certain(c)), None)
+    if certain is None:
+        return next((c for c in every if c.signal.startswith(EVALUATION)), None)
+    near = {certain.rank, *(c.rank for c in ordered if same_place(c, certain))}
+    first = certain
+    for c in reversed([c for c in ordered if key(c) < key(certain)]):
+        if first.step - c.step > TOGETHER:
+            break
+        if c.rank in near or certain.signal == "grad_norm":
+            first = c
+    return first
 
 
-def _beside(first: schemas.Cell, points: Iterable[Point]) -> list[str]:
-    """What the other ranks show at that step, where there are enough to compare."""
-    values = {
-        p.rank: p.value
-        for p in points
-        if (p.segment, p.step, p.signal) == (first.segment, first.step, first.signal)
-    }
-    rule = RANKS.get(first.signal)
-    if rule is None or len(values) < rule.minimum:
-        return []
-    odd = sorted({r for f in odd_ranks(first.signal, values) for r in f.ranks})
-    if not odd:
-        said = f"no rank stands out from the other {len(values) - 1}"
-    else:
-        said = f"rank{'s' if len(odd) > 1 else ''} {_ranks(odd)} unlike the median of {len(values)} ranks"
-    return [f"step {first.step:,}: {said} ({rule.name})"]
-
-
-def _spread(first: schemas.Cell, ordered: Sequence[schemas.Cell]) -> list[str]:
-    """Later symptoms, one line per step and signal with the ranks that show it."""
-    groups: dict[tuple[int, str], list[int]] = {}
-    for c in ordered:
-        if c is not first:
-            groups.setdefault((c.step, c.signal), []).append(c.rank)
-    name = {
-        "loss": "loss",
-        "grad_norm_local": "gradient before the reduction",
-        "grad_norm": "reduced gradient",
-    }
+def _sooner(found: Sequence[schemas.Cell]) -> list[str]:
+    """Evaluations that were abnormal before training was."""
     return [
-        f"step {step:,}: {name.get(signal, signal)} abnormal on rank{'s' if len(r) > 1 else ''} {_ranks(r)}"
-        for (step, signal), r in list(groups.items())[:8]
+        f"step {c.step:,}: {c.text}, before anything of training is abnormal; evaluation has causes of its own"
+        for c in found[:1]
     ]
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    distinct = sorted(set(ranks))
-    return ", ".join(map(str, distinct[:8])) + (f" and {len(distinct) - 8} more" if len(distinct) > 8 else "")
-
-
-def _gaps(segment: str, step: int | None, points: Iterable[Point], ranks: Iterable[int]) -> list[str]:
-    last: dict[int, int] = {}
-    for p in points:
-        if p.segment == segment:
-            last[p.rank] = max(last.get(p.rank, 0), p.step)
-    end = max(last.values(), default=0) if step is None else step
+def _not_shown(
+    first: schemas.Cell,
+    ties: Sequence[schemas.Cell],
+    ordered: Sequence[schemas.Cell],
+    seen: Seen,
+    samples: Sequence[schemas.BadSample],
+) -> list[str]:
+    """What cannot be known of the first bad cell, and what would show it."""
     out = []
-    for rank in sorted({*ranks, *last}):
-        if rank not in last:
-            out.append(f"rank {rank} recorded no values in this segment")
-        elif last[rank] < end - 1:
-            out.append(f"rank {rank} stopped recording after step {last[rank]:,}")
+    if first.signal == "grad_norm":
+        out += _before_reduction(ordered, first, seen)
+    if first.last_good is not None and first.last_good < first.step - 1:
+        out.append(_when(first, first.last_good))
+    if (
+        first.tensor is None
+        and first.layer is None
+        and first.signal in ("loss", "grad_norm_local", "grad_norm")
+    ):
+        read = seen.ranks.get(first.rank)
+        if read is None or not read.signals & {"gradient", "activation"}:
+            out.append(
+                f"layer and tensor: rank {first.rank} has no rows of tensors at hand "
+                "(`lineage.attach(..., model=model)` "
+                "reads gradients)"
+            )
+        elif "activation" not in read.signals and first.signal == "loss":
+            out.append("which block's output it began in: `lineage.attach(..., activations=True)` reads them")
+    out += _divided(first, ties, seen)
+    if first.signal in LOCAL and not samples:
+        out.append(
+            "which sample of the batch: no loss of single samples is recorded there "
+            "(`st.sample_losses(values)` in the "
+            "loop records them)"
+        )
+    return out
+
+
+def _when(first: schemas.Cell, good: int) -> str:
+    """Between which steps it began, where not each step has a value; and what would give one at each."""
+    if first.signal in SIGNALS:
+        why = "no value of the steps between is on record"
+    elif first.abnormal == "differs":
+        why = "ranks are compared there (`lineage.attach(..., agree_every=1)` compares them at each step)"
+    else:
+        why = f"it is read every {first.step - good:,} steps (`lineage.attach(..., state_every=1)` reads it at each)"
+    return f"when between step {good + 1:,} and {first.step:,} it began: {why}"
+
+
+SHOWS_AFTER = 3
+"""A moment that is not finite after update s makes weights so with update s + 1, and the loss with step s + 2: a finite
+loss at step t - 1 therefore clears the state after update t - 3, and no later one."""
+
+
+def _good_checkpoint(first: schemas.Cell, before: Sequence[Node], seen: Seen) -> str | None:
+    """The latest checkpoint before the cell whose state is not in doubt; the latest one where all are.
+
+    `before`: complete checkpoints up to the last good step, latest first.
+    """
+    if first.abnormal == "non_finite" and first.signal in ("activation", "loss"):
+        read = seen.state_read(first) if seen.state_read is not None else None
+        sure = max(first.step - SHOWS_AFTER, read or 0)
+        clear = next((n for n in before if n.checkpoint.step <= sure), None)
+        if clear is not None:
+            return clear.uid
+    return before[0].uid if before else None
+
+
+def _state(first: schemas.Cell, seen: Seen, saved: Sequence[int]) -> list[str]:
+    """That weights and moments may have been bad before the forward pass that shows it, and were saved so.
+
+    `saved`: steps of the complete checkpoints up to the last good step, latest first.
+    """
+    if seen.state_read is None or first.signal not in ("activation", "loss"):
+        return []
+    read = seen.state_read(first)
+    if read is None or read >= first.step - 1:
+        return []
+    text = (
+        f"whether its weights and moments were good until step {first.step - 1:,}: rank {first.rank} last read "
+        f"them at step {read:,} (`lineage.attach(..., state_every=1)` reads them at each)"
+    )
+    sure = max(read, first.step - SHOWS_AFTER)
+    unread = [s for s in saved if s > sure]
+    if unread:
+        of = listed([f"step {s:,}" for s in unread])
+        text += f"; what broke may be in the checkpoint{'s' if len(unread) > 1 else ''} of {of} already"
+        older = next((s for s in saved if s <= sure), None)
+        if older is not None:
+            text += f"; the latest one that is not in doubt is that of step {older:,}"
+    return [text]
+
+
+def _before_reduction(ordered: Sequence[schemas.Cell], first: schemas.Cell, seen: Seen) -> list[str]:
+    read = seen.has_values_at("grad_norm_local", first.step)
+    blind = sorted(set(range(seen.world or 0)) - set(read)) if seen.world else []
+    if read and not blind:
+        return [
+            f"how it came into the reduced gradient: all {len(read):,} ranks recorded theirs before "
+            "the reduction, and "
+            "none is abnormal there; the reduction itself, or what came between, is in question"
+        ]
+    if blind:
+        return [
+            f"on which rank it began: before the reduction nothing is recorded of {ranks(blind)}"
+            + (f", and the {len(read):,} others lie in their range there" if read else "")
+        ]
+    return [
+        "on which rank it began: no gradient is recorded before the reduction (`model=` in lineage.attach)"
+    ]
+
+
+def _divided(first: schemas.Cell, ties: Sequence[schemas.Cell], seen: Seen) -> list[str]:
+    """What a model that is divided over ranks keeps from being known."""
+    out = []
+    if "fsdp" in seen.layout and first.signal in STATE:
+        out.append(
+            f"whether other shards of {first.tensor or 'it'} are bad too: each rank reads its own "
+            "shard, and those of "
+            "ranks without rows are not shown"
+        )
+    if {"tensor", "expert"} & {*seen.layout} and first.signal in LOCAL:
+        out.append(
+            "which rank of a tensor or expert parallel group began it: in the forward pass their "
+            "results are added up "
+            "block by block, so what one computes is in all of them before any gradient"
+        )
+    if "pipeline" in seen.layout and first.signal in LOCAL:
+        out.append(
+            "in which order pipeline stages ran: steps are compared by rank, and a stage's output is "
+            "the next one's input"
+        )
     return out

@@ -29,6 +29,8 @@ class TensorRow:
     broken: int
     """elements that are not finite"""
     elements: int
+    infinite: int = 0
+    """of the elements that are not finite, those that are infinities"""
 
 
 def layer_of(name: str) -> str:

@@ -46,6 +46,14 @@ def _one(
         return schemas.ComponentRestore(
             component=name, status="absent", saved=a, live=b, text=f"{title} not restored{facts}"
         )
+    if _layout(saved) != _layout(live):
+        return schemas.ComponentRestore(
+            component=name,
+            status="not_recorded",
+            saved=a,
+            live=b,
+            text=f"{title} cannot be compared on this rank alone: its parts are cut otherwise than at the save",
+        )
     if a == b:
         return schemas.ComponentRestore(
             component=name,
@@ -76,7 +84,12 @@ def _generators(
         )
         text = f"{title} as at the save{aside}"
     return schemas.ComponentRestore(
-        component="rng", status=status, saved=saved.digest, live=live.digest, text=text
+        component="rng",
+        status=status,
+        saved=saved.digest,
+        live=live.digest,
+        text=text,
+        parts={n: live.detail[n] for n in names if n in live.detail},
     )
 
 
@@ -85,10 +98,16 @@ def _facts(saved: schemas.ComponentDigest | None, live: schemas.ComponentDigest 
     a, b = (saved.detail if saved else {}), (live.detail if live else {})
     differing = [
         f"{k} {a[k].text() if k in a else 'none'} -> {b[k].text() if k in b else 'none'}"
-        for k in sorted({*a, *b})
+        for k in sorted({*a, *b} - {"layout"})
         if a.get(k) != b.get(k)
     ]
     return f" ({', '.join(differing)})" if differing else ""
+
+
+def _layout(side: schemas.ComponentDigest) -> str | None:
+    """Which parts of its tensors a side holds; None where they are whole."""
+    found = side.detail.get("layout")
+    return None if found is None else found.text()
 
 
 def _empty(side: schemas.ComponentDigest | None) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from .._rooms import schemas
 from .drift import REQUIRED, alters, requested_only
+from .execution import EVALUATION
 from .graph import Graph, Stretch, build, latest
 from .lines import SHOW
 from .overall import broken_since, overall, worst
@@ -325,17 +326,25 @@ def _add_bad(tallies: Mapping[str, Tally], bad: schemas.FirstBad, stretch: Stret
     cell = bad.cell
     if cell is None or (stretch.upto is not None and cell.step > stretch.upto):
         return
+    if cell.signal.startswith(EVALUATION):
+        return  # what an evaluation gave entered no weights
     if stretch.cut and cell.step <= stretch.after:
         return
-    effect: schemas.Status = "broken" if cell.abnormal == "non_finite" else "caveat"
+    # replicas that differ are no one set of weights: which was trained, and which was saved, depends on the rank
+    effect: schemas.Status = "caveat" if cell.abnormal == "out_of_range" else "broken"
     code = {"loss": ("LIN-A001", "LIN-A003")}.get(cell.signal, ("LIN-A002", "LIN-A004"))[effect == "caveat"]
+    code = "LIN-A007" if cell.abnormal == "differs" else code
+    differs = cell.abnormal == "differs"
+    what = (
+        "ranks train no one set of weights" if differs else "nothing shows that it did not enter the weights"
+    )
     link = schemas.ChainLink(
         code=code,
         concept="weights",
         step=cell.step,
         segment=cell.segment,
         effect=effect,
-        text=f"rank {cell.rank}: {cell.text}; nothing shows that it did not enter the weights",
+        text=f"rank {cell.rank}: {cell.text}; {what}",
     )
     for claim in ("loss_curve", "scaling_law", "ablation", "evaluation"):
         tallies[claim].links.append(link)

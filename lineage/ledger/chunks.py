@@ -26,6 +26,7 @@ FREE_TEXT: Mapping[str, Sequence[str]] = {
     "environment": ("variables",),
     "checkpoint_mark": ("why",),
     "preserved": ("source",),
+    "event": ("text", "values", "problems"),
 }
 """kind -> fields whose words stay on this machine by default"""
 

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from blake3 import blake3
-
 from .._rooms import schemas
+from . import hashing
 
 CHUNK = 1 << 20
-"""Bytes per read. Buffered reads, not mmap: a file truncated on NFS would raise SIGBUS in the training."""
+"""Bytes per read of a copy."""
 
 SIDECAR_PATTERNS = ("lineage.json", "lineage.rank*.json", "*.lineage.json", ".lineage*.tmp")
 _DOMAIN = b"lineage-manifest-v1\n"
 
 
 def file_digest(path: Path) -> str:
-    """BLAKE3 of a file's bytes."""
-    h = blake3()
-    with path.open("rb") as f:
-        while chunk := f.read(CHUNK):
-            h.update(chunk)
-    return "blake3:" + h.hexdigest()
+    """BLAKE3 of a file's bytes, on one thread and without mapping: it may run inside a training process."""
+    return hashing.digest(path, threads=1, mapped=False)
+
+
+def is_sidecar(name: str) -> bool:
+    """Whether a file is a sidecar of ours, which is no part of a checkpoint's content."""
+    return any(fnmatch(name, pattern) for pattern in SIDECAR_PATTERNS)
 
 
 def listing(path: Path) -> list[Path]:
@@ -35,15 +35,22 @@ def listing(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     found = (p for p in path.rglob("*") if p.is_file())
-    return sorted(p for p in found if not any(fnmatch(p.name, pattern) for pattern in SIDECAR_PATTERNS))
+    return sorted(p for p in found if not is_sidecar(p.name))
 
 
-def manifest(path: Path, files: Sequence[Path] | None = None) -> schemas.Manifest:
-    """Digest every file under a path. Raises `OSError` where a file cannot be read."""
+def manifest(
+    path: Path, files: Sequence[Path] | None = None, kept: hashing.Kept | None = None
+) -> schemas.Manifest:
+    """Digest every file under a path. Raises `OSError` where a file cannot be read.
+
+    `kept`: digests that other ranks, or an interrupted run, made of files that have not changed since.
+    """
     base = path if path.is_dir() else path.parent
+    listed = listing(path) if files is None else list(files)
+    found = hashing.digest_all(listed, kept, threads=1, mapped=False)
     entries = [
-        schemas.FileEntry(path=p.relative_to(base).as_posix(), size=p.stat().st_size, digest=file_digest(p))
-        for p in (listing(path) if files is None else files)
+        schemas.FileEntry(path=p.relative_to(base).as_posix(), size=p.stat().st_size, digest=found[p])
+        for p in listed
     ]
     return schemas.Manifest(root=root_of(entries), files=entries)
 

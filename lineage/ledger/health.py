@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from .._rooms import schemas
 from ..judge import series_gaps, series_health, series_names
 from ..judge.series_health import Health, Logged
-from . import reading, series
+from . import beside, series
 from .reader import Ledger, SegmentView
 
 MOST = 400_000
@@ -61,10 +61,7 @@ def findings(ledger: Ledger) -> list[Said]:
     for segment in ledger.segments:
         if segment.uid not in done:
             out += said(segment.uid, check(ledger, segment))
-        asked = ledger.of("config", segment.uid) or ledger.of("config")
-        held = ledger.of("effective", segment.uid)
-        newest = [found[-1].payload if found else None for found in (asked, held)]
-        out += said(segment.uid, Health(findings=reading.ranks(ledger.path, segment, *newest)))
+        out += said(segment.uid, Health(findings=beside.compare(ledger, segment).findings))
     return out
 
 

@@ -3,10 +3,12 @@
 <root>/<run id>/
   journal/<segment uid>/<node>-<rank>-<pid>-<start>.jsonl   one writer per file, hash-chained
   series/<segment uid>/<writer>.<table>.arrows|.parquet     per-step values of one writer
+  series/<segment uid>/merged_<rank>_<rank>_<hex>.<table>.parquet   those of many, put together by `lineage compact`
   blobs/sha256/ab/<hex>                                     content-addressed: diffs and other big texts
   evidence/<name>-<digest>/                                 write-once copies
   chunks/<segment uid>/<writer>/<first>-<last>.jsonl        what trackers have of the journal, without free text
   captured/<segment uid>/                                   batches of steps with an alarm
+  digests/<hex>.<who>.jsonl                                 files of a checkpoint that are digested so far
   delivered/<tracker>-<hex>.txt                             which records and files one page has shown
   report/, report/tracker/                                  the report, and what of it a tracker may show
   view/                                                     the local store's page
@@ -25,7 +27,10 @@ from pathlib import Path
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 DEFAULT_ROOT = "lineage-runs"
+DIGESTS = "digests"
+"""Folder of what is digested so far, of checkpoints whose digesting is under way."""
 
+_MERGED = re.compile(r"^merged_(?P<first>\d+)_(?P<last>\d+)_[0-9a-f]+$")
 _WRITER = re.compile(r"^(?P<node>.+)-(?P<rank>\d+)-(?P<pid>\d+)-(?P<start>\d+)$")
 
 
@@ -67,6 +72,17 @@ def writer_of(file: str) -> tuple[str, int, int] | None:
     """Return (node, rank, pid) of a journal or series file by its name, or None."""
     match = _WRITER.match(Path(file).name.split(".")[0])
     return (match["node"], int(match["rank"]), int(match["pid"])) if match else None
+
+
+def merged_name(first: int, last: int, digest: str) -> str:
+    """The name, without table and suffix, of a file that holds the rows of the writers of these ranks."""
+    return f"merged_{first:05d}_{last:05d}_{digest}"
+
+
+def merged_ranks(file: str) -> tuple[int, int] | None:
+    """The first and the last rank of a merged file by its name; None for a file of one writer."""
+    match = _MERGED.match(Path(file).name.split(".")[0])
+    return (int(match["first"]), int(match["last"])) if match else None
 
 
 def hold(fd: int) -> None:

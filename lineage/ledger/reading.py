@@ -95,7 +95,8 @@ def _span(path: Path) -> tuple[int, int, int] | None:
 
 def _reads(table: Any, low: int, high: int) -> list[Read]:
     step = table["step"]
-    chosen: pa.Table = table.filter(pc.and_(pc.greater_equal(step, low), pc.less_equal(step, high)))
+    near = pc.and_(pc.greater_equal(step, low), pc.less_equal(step, high))
+    chosen: pa.Table = table.filter(pc.and_(near, pc.is_valid(table["digest"])))
     columns = (chosen[name].to_pylist() for name in _COLUMNS)
     return [
         Read(rank, step, (micro << 32) + place, digest, tokens, sample)

@@ -6,7 +6,9 @@ Integer counts of NaN and infinities stand beside each value, since query engine
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,113 +20,7 @@ import pyarrow.parquet as pq
 
 from . import columns as columns_
 from . import layout
-
-PROBES = pa.schema(
-    [
-        ("segment", pa.string()),
-        ("rank", pa.int32()),
-        ("step", pa.int64()),
-        ("signal", pa.string()),
-        ("value", pa.float64()),
-        ("n_nan", pa.int32()),
-        ("n_posinf", pa.int32()),
-        ("n_neginf", pa.int32()),
-        ("at", pa.timestamp("us", tz="UTC")),
-    ]
-)
-"""One row per step and signal: loss, grad_norm_local, lr, loss_scale, ... (see the glossary)."""
-
-BATCHES = pa.schema(
-    [
-        ("segment", pa.string()),
-        ("rank", pa.int32()),
-        ("step", pa.int64()),
-        ("micro", pa.int32()),
-        ("digest", pa.string()),
-        ("order_free", pa.string()),
-        ("samples", pa.int64()),
-        ("tokens", pa.int64()),
-        ("documents", pa.int64()),
-        ("target_tokens", pa.int64()),
-        ("length_min", pa.int64()),
-        ("length_mean", pa.float64()),
-        ("length_max", pa.int64()),
-        ("mask_density", pa.float64()),
-        ("padding", pa.float64()),
-        ("lowest", pa.int64()),
-        ("highest", pa.int64()),
-        ("out_of_range", pa.int64()),
-        ("bos", pa.int64()),
-        ("eos", pa.int64()),
-        ("pad", pa.int64()),
-        ("domain", pa.string()),
-        ("at", pa.timestamp("us", tz="UTC")),
-    ]
-)
-"""One row per step and micro-batch: the fingerprint and statistics of this rank's batch. What the batch did not show
-is null. In `digest` the order of samples counts; `order_free` is the sum of the samples' digests in two lanes modulo
-2^64, so those of shards add up."""
-
-SAMPLES = pa.schema(
-    [
-        ("segment", pa.string()),
-        ("rank", pa.int32()),
-        ("step", pa.int64()),
-        ("micro", pa.int32()),
-        ("place", pa.int32()),
-        ("digest", pa.string()),
-        ("sample", pa.string()),
-        ("tokens", pa.int64()),
-        ("domain", pa.string()),
-    ]
-)
-"""One row per sample that was read, in its place of the micro-batch: `digest` of its content, and `sample`, the id that
-the loop or the data set gave it. At most as many of a step as the setting `samples` says."""
-
-METRICS = pa.schema(
-    [
-        ("segment", pa.string()),
-        ("rank", pa.int32()),
-        ("step", pa.int64()),
-        ("tracker", pa.string()),
-        ("key", pa.string()),
-        ("value", pa.float64()),
-        ("n_nan", pa.int32()),
-        ("n_posinf", pa.int32()),
-        ("n_neginf", pa.int32()),
-        ("axis", pa.string()),
-        ("at", pa.timestamp("us", tz="UTC")),
-    ]
-)
-"""One row per number that the training code logged to a tracker, as the observer saw it; `axis` tells what the
-step was read from."""
-
-TENSORS = pa.schema(
-    [
-        ("segment", pa.string()),
-        ("rank", pa.int32()),
-        ("step", pa.int64()),
-        ("kind", pa.string()),
-        ("tensor", pa.string()),
-        ("order", pa.int32()),
-        ("elements", pa.int64()),
-        ("sumsq", pa.float64()),
-        ("largest", pa.float64()),
-        ("lowest", pa.float64()),
-        ("n_nan", pa.int64()),
-        ("n_posinf", pa.int64()),
-        ("n_neginf", pa.int64()),
-        ("scale", pa.float64()),
-        ("dtype", pa.string()),
-    ]
-)
-"""One row per step and tensor that a probe read: a local gradient, a weight, a moment, an update, a block's output.
-`sumsq`, `largest` and `lowest` are of the finite elements as they were read; a gradient is `scale` times what it is
-without the loss scale. `order` numbers gradients as they arrived. What was not read has no row."""
-
-TABLES = {"probes": PROBES, "batches": BATCHES, "samples": SAMPLES, "metrics": METRICS, "tensors": TENSORS}
-COMPRESSED = ("tensors", "samples")
-"""Tables of many rows per step, whose stream is compressed while hot too."""
+from .tables import COMPRESSED, TABLES
 
 
 class SeriesWriter:
@@ -205,21 +101,21 @@ class _Compressed:
         return found
 
 
-def seal(stream: Path) -> Path:
-    """Turn a stream file into Parquet (zstd, byte-stream-split, checksums), then drop the stream."""
-    table = read_stream(stream)
-    target = stream.with_suffix(".parquet")
+def sealed_options(schema: pa.Schema) -> dict[str, Any]:
+    """How every sealed file is written: what `pyarrow.parquet.ParquetWriter` is given."""
+    return {
+        "compression": "zstd",
+        "use_dictionary": [f.name for f in schema if pa.types.is_string(f.type)],
+        "use_byte_stream_split": [f.name for f in schema if pa.types.is_floating(f.type)],
+        "write_page_checksum": True,
+    }
+
+
+def write_sealed(table: pa.Table, target: Path) -> None:
+    """Write a sealed file whole or not at all. Raises `OSError` and leaves nothing behind then."""
     temporary = target.with_name(f".{target.name}.tmp")
-    floats = [f.name for f in table.schema if pa.types.is_floating(f.type)]
     try:
-        pq.write_table(
-            table,
-            temporary,
-            compression="zstd",
-            use_dictionary=[f.name for f in table.schema if pa.types.is_string(f.type)],
-            use_byte_stream_split=floats,
-            write_page_checksum=True,
-        )
+        pq.write_table(table, temporary, **sealed_options(table.schema))
         os.chmod(temporary, layout.FILE_MODE)
         with temporary.open("rb") as f:
             os.fsync(f.fileno())
@@ -227,6 +123,13 @@ def seal(stream: Path) -> Path:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def seal(stream: Path) -> Path:
+    """Turn a stream file into Parquet (zstd, byte-stream-split, checksums), then drop the stream."""
+    table = read_stream(stream)
+    target = stream.with_suffix(".parquet")
+    write_sealed(table, target)
     layout.fsync_folder(target.parent)
     stream.unlink()
     return target
@@ -235,6 +138,16 @@ def seal(stream: Path) -> Path:
 def read_stream(path: Path) -> pa.Table:
     """Read every whole batch of a stream; a torn tail is left out. Raises `pa.ArrowInvalid`, `OSError`."""
     return _read_stream(path)[0]
+
+
+def read_stream_of(file: Any) -> pa.Table:
+    """Read every whole batch of an open stream, wherever it lies. Raises `pa.ArrowInvalid`, `OSError`."""
+    reader = pa.ipc.open_stream(pa.BufferReader(file.read()))
+    batches = []
+    with contextlib.suppress(StopIteration, pa.ArrowInvalid, OSError):
+        while True:
+            batches.append(reader.read_next_batch())
+    return pa.Table.from_batches(batches, schema=reader.schema)
 
 
 def _read_stream(path: Path) -> tuple[pa.Table, int]:
@@ -258,11 +171,18 @@ def _read_stream(path: Path) -> tuple[pa.Table, int]:
     return pa.Table.from_batches(batches, schema=reader.schema), end
 
 
+def validate(sealed: Path) -> None:
+    """Read all of a sealed file, a group of rows at a time. Raises `OSError` or `ValueError` where it is damaged."""
+    with pq.ParquetFile(sealed, page_checksum_verification=True) as file:
+        for i in range(file.num_row_groups):
+            file.read_row_group(i).validate(full=True)
+
+
 def fault(path: Path) -> str | None:
     """Say what is wrong with a series file, None where nothing is. A torn tail of a stream is no fault."""
     try:
         if path.suffix == ".parquet":
-            pq.read_table(path, page_checksum_verification=True).validate(full=True)
+            validate(path)
             return None
         table, end = _read_stream(path)
         table.validate(full=True)
@@ -291,14 +211,64 @@ def _is_batch(data: bytes) -> bool:
 
 
 def read_one(path: Path) -> pa.Table:
-    """Read one series file, sealed or hot. Raises `OSError` or `pa.ArrowInvalid` (a `ValueError`)."""
-    return pq.read_table(path) if path.suffix == ".parquet" else read_stream(path)
+    """Read one series file, sealed or hot. Raises `OSError` or `pa.ArrowInvalid` (a `ValueError`).
+
+    Of a file that was sealed or merged since it was listed, the rows come from where they are now.
+    """
+    try:
+        return pq.read_table(path) if path.suffix == ".parquet" else read_stream(path)
+    except FileNotFoundError:
+        sealed = path.with_suffix(".parquet")
+        if path.suffix != ".parquet" and sealed.exists():
+            return pq.read_table(sealed)
+        table = path.stem.rpartition(".")[2]
+        for merged in path.parent.glob(f"merged_*.{table}.parquet"):
+            if sealed.name in replaced_by(merged):
+                rows = pq.read_table(merged, filters=[(WRITER, "==", path.name.split(".")[0])])
+                return rows.drop_columns([WRITER])
+        raise
+
+
+WRITER = "writer"
+"""Column of a merged file: the process that wrote a row, as its own file was called."""
+REPLACES = b"lineage.replaces"
+"""Key in a merged file's footer: the names of the files whose rows it holds, as JSON."""
+
+
+def replaced_by(merged: Path) -> list[str]:
+    """The names of the files that a merged file replaces; none where it cannot be read."""
+    try:
+        found = pq.read_schema(merged).metadata or {}
+        return [str(name) for name in json.loads(found.get(REPLACES, b"[]"))]
+    except (OSError, ValueError):
+        return []
+
+
+def may_hold(path: Path, rank: int) -> bool:
+    """Whether a file may have rows of a rank: a sealed one tells by its statistics, of any other it is not known."""
+    if path.suffix != ".parquet":
+        return True
+    try:
+        meta = pq.read_metadata(path)
+        at = meta.schema.names.index("rank")
+        held = [meta.row_group(i).column(at).statistics for i in range(meta.num_row_groups)]
+    except (OSError, ValueError):
+        return True  # who reads it says what is wrong
+    return any(s is None or not s.has_min_max or s.min <= rank <= s.max for s in held)
 
 
 def files(ledger: Path, table: str) -> list[Path]:
-    """The series files of a table: sealed ones, and streams that are not sealed yet."""
+    """The series files of a table: sealed ones, streams that are not sealed yet, and merged ones.
+
+    What a merged file replaces is left out, also while it is still there.
+    """
     found = {p.with_suffix(""): p for p in layout.series_folder(ledger).glob(f"*/*.{table}.arrows")}
     found |= {p.with_suffix(""): p for p in layout.series_folder(ledger).glob(f"*/*.{table}.parquet")}
+    merged = [p for p in found.values() if layout.merged_ranks(p.name) is not None]
+    if len(merged) < len(found):
+        for path in merged:
+            for name in replaced_by(path):
+                found.pop((path.parent / name).with_suffix(""), None)
     return sorted(found.values())
 
 
@@ -334,15 +304,35 @@ def _last_step(path: Path) -> int | None:
 
 
 def read(ledger: Path, table: str, columns: Iterable[str] | None = None) -> pa.Table:
-    """Read a table over all writers. Files that cannot be read are left out (`verify` names them)."""
-    parts = []
-    for path in files(ledger, table):
-        try:
-            part = read_one(path)
-        except (ValueError, OSError):
-            continue
-        parts.append(part.select(list(columns)) if columns else part)
+    """Read a table over all writers. Files that cannot be read are left out (`verify` names them).
+
+    A column that a file of another version does not have is null.
+    """
     schema = TABLES[table]
     if columns:
         schema = pa.schema([schema.field(c) for c in columns])
+    parts = []
+    for path in files(ledger, table):
+        try:
+            parts.append(fitted(read_one(path), schema))
+        except (ValueError, OSError):
+            continue
     return pa.concat_tables(parts) if parts else schema.empty_table()
+
+
+def fitted(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Bring a file's table to a schema: a column it lacks is null, another one is left out.
+
+    Raises `ValueError` where a column holds something else.
+    """
+    if part.schema.equals(schema):
+        return part
+    held = set(part.schema.names)
+    try:
+        columns = [
+            part.column(f.name).cast(f.type) if f.name in held else pa.nulls(part.num_rows, f.type)
+            for f in schema
+        ]
+    except pa.ArrowNotImplementedError as e:
+        raise ValueError(str(e)) from None
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .._rooms import schemas
-from . import blobs, evidence, layout, scan, series
+from . import blobs, evidence, layout, scan, series, tables
 from .journal import line_digest
 from .seal import root_of
 
@@ -177,7 +177,7 @@ def _evidence(ledger: Path, records: Iterable[schemas.Record]) -> list[scan.Dama
 
 def _series(ledger: Path) -> list[scan.Damage]:
     out = []
-    for table in series.TABLES:
+    for table in tables.TABLES:
         for path in series.files(ledger, table):
             fault = series.fault(path)
             if fault:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ..capture.hook import Hook
 from ..capture.names import clean
 from .read import Reader, why
 from .sheet import Sheets
@@ -64,7 +65,7 @@ class Activations:
         rows = sheet.rows(KIND, [name for name, _ in modules])
         for (name, module), row in zip(modules, rows, strict=True):
             try:
-                self._handles.append(module.register_forward_hook(_hook(sheet.buffer, row)))
+                self._handles.append(module.register_forward_hook(Hook(_hook(sheet.buffer, row))))
             except Exception as e:
                 self.not_read[name] = why(e)
 

@@ -91,9 +91,21 @@ class Frame:
             return None
         if update is not None:
             return update.norm / weight.norm, self.facts.way or ""
+        proxy = self.proxy(name)
+        return (proxy / weight.norm, "proxy: lr x gradient norm") if proxy is not None else None
+
+    def proxy(self, name: str) -> float | None:
+        """Learning rate times gradient norm: what stands for an update that cannot be computed. None if not known."""
         if Key("gradient", name) not in self.found or name not in self.facts.lr_of:
             return None
-        return self.facts.lr_of[name] * self.gradient_norm(name) / weight.norm, "proxy: lr x gradient norm"
+        return self.facts.lr_of[name] * self.gradient_norm(name)
+
+    def proxies(self) -> dict[str, float]:
+        """The proxy of each weight that was read, where the optimizer's updates cannot be computed."""
+        if self.facts.way is None or not self.updated or self.skipped:
+            return {}
+        found = {n: self.proxy(n) for n, _ in self.of("weight") if Key("update", n) not in self.found}
+        return {name: norm for name, norm in found.items() if norm is not None and math.isfinite(norm)}
 
     def no_gradient(self, trainable: list[str]) -> list[str]:
         """Which of these had no gradient in this step. Absent is not zero: an expert without tokens has none."""
@@ -164,7 +176,7 @@ class Memory:
             counters = frame.scalars["step_min"], frame.scalars["step_max"]
         frame.updated = counters is None or self._counters is None or counters != self._counters
         self._counters = counters
-        if not frame.updated or frame.skipped:
+        if not frame.updated or frame.skipped or frame.scalars.get("gate"):
             for key in [k for k in frame.found if k.kind == "update"]:
                 del frame.found[key]  # computed from old moments: nothing was updated
         broken = any(not s.finite for _, s in frame.of("gradient"))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..capture.hook import Hook
 from .gradients import Gradients
 from .read import why
 
@@ -39,6 +41,26 @@ def _state(module: Any) -> Any:
 def _groups(state: Any) -> list[Any]:
     several = getattr(state, "_fsdp_param_groups", None)
     return [g for g in (several if several is not None else [state._fsdp_param_group]) if g is not None]
+
+
+@dataclass
+class _Group:
+    """The parameters of a reduce-scatter."""
+
+    named: list[tuple[str, Any]]
+    came: set[str] | None = None
+    """those whose gradient arrived since the last one; None as long as nobody counts"""
+
+    def in_buffer(self) -> list[tuple[str, Any]]:
+        """Those whose gradients are in the buffer, as far as is known: none of the frozen ones is."""
+        if self.came is not None:
+            return [(n, p) for n, p in self.named if n in self.came]
+        return [(n, p) for n, p in self.named if _whole(p).requires_grad]
+
+
+def _whole(p: Any) -> Any:
+    """The unsharded parameter, which gradients arrive at; the sharded one before there is one."""
+    return getattr(p, "_unsharded_param", p.sharded_param)
 
 
 class Fsdp:
@@ -70,11 +92,11 @@ class Fsdp:
             world = getattr(group.mesh_info, "shard_mesh_size", 1)
             if hasattr(module, "set_custom_reduce_scatter") and len(groups) == 1 and world > 1:
                 before = group._reduce_scatter_comm
-                module.set_custom_reduce_scatter(_probed(before, self, named))
+                module.set_custom_reduce_scatter(_probed(before, self, _Group(named)))
                 self._undo.append(lambda m=module, b=before: m.set_custom_reduce_scatter(b))
                 self.ways["reduce-scatter"] += 1
             else:
-                handle = module.register_forward_pre_hook(self._unsharded(named))
+                handle = module.register_forward_pre_hook(Hook(self._unsharded(named)))
                 self._undo.append(handle.remove)
                 self.ways["unsharded parameter"] += 1
 
@@ -96,18 +118,31 @@ class Fsdp:
 
         return hook
 
-    def reads(self, flat: Any, world: int, named: list[tuple[str, Any]]) -> None:
+    def reads(self, flat: Any, world: int, group: _Group) -> None:
         """Read the flat input of a reduce-scatter: [world, columns], each parameter padded to a multiple."""
         try:
-            found = places(flat, world, [(n, _cut(p, world)) for n, p in named])
-            dtype = str(flat.dtype).removeprefix("torch.")
-            for name, _ in found:
-                self.gradients.order.append(name)
-                self.gradients.dtypes[name] = dtype
+            named = group.in_buffer()
+            found = places(flat, world, [(n, _cut(p, world)) for n, p in named], group.named[0][0])
+            if group.came is not None:
+                group.came.clear()
+            elif found[0][0].startswith(GROUP):
+                self._count(group)
             self.divided_by = predivided(flat.dtype, world)
-            self.gradients.read(found)
+            again = [self.gradients.comes(name, flat) for name, _ in found]
+            self.gradients.read(found, again=any(again))
         except Exception as e:
-            self.not_read.update(dict.fromkeys([n for n, _ in named], why(e)))
+            self.not_read.update(dict.fromkeys([n for n, _ in group.named], why(e)))
+
+    def _count(self, group: _Group) -> None:
+        """Some had no gradient, and the buffer does not say which: count from now on which arrive."""
+        came = group.came = set()
+
+        def arrival(name: str) -> Any:
+            return lambda p: came.add(name)
+
+        for name, p in group.named:
+            if _whole(p).requires_grad:
+                self._undo.append(_whole(p).register_post_accumulate_grad_hook(arrival(name)).remove)
 
     def remove(self) -> None:
         """Put everything back as it was."""
@@ -135,12 +170,14 @@ def predivided(dtype: Any, world: int) -> int:
     return factor
 
 
-def places(flat: Any, world: int, named: list[tuple[str, tuple[int, int]]]) -> list[tuple[str, Any]]:
+def places(
+    flat: Any, world: int, named: list[tuple[str, tuple[int, int]]], group: str
+) -> list[tuple[str, Any]]:
     """Where each parameter's local gradient lies in the flat input of a reduce-scatter, padding left out.
 
     Rank r's part of the buffer holds, for each parameter in turn, the r-th chunk of its rows, padded to equal
-    size. `named`: (name, (rows, elements per row)). A parameter without a gradient is not in the buffer, and
-    nothing says which: then the whole buffer is one row under the group's name.
+    size. `named`: (name, (rows, elements per row)). A parameter without a gradient is not in the buffer: where
+    those named do not fill it, the whole buffer is one row under the name of the group.
     """
     columns, found = 0, []
     whole = flat.view(-1)
@@ -157,16 +194,16 @@ def places(flat: Any, world: int, named: list[tuple[str, tuple[int, int]]]) -> l
         if pieces:
             found.append((name, pieces))
     if columns != width:
-        return [(GROUP + named[0][0], whole)]
+        return [(GROUP + group, whole)]
     return found
 
 
-def _probed(before: Any, fsdp: Fsdp, named: list[tuple[str, Any]]) -> Any:
+def _probed(before: Any, fsdp: Fsdp, parameters: _Group) -> Any:
     """A reduce-scatter that reads its input and then is the one before."""
     kind = type(before)
 
     def call(self: Any, output_tensor: Any, input_tensor: Any, group: Any, op: Any, *a: Any, **k: Any) -> Any:
-        fsdp.reads(input_tensor, group.size(), named)
+        fsdp.reads(input_tensor, group.size(), parameters)
         return kind.__call__(self, output_tensor, input_tensor, group, op, *a, **k)
 
     made = copy.copy(before)

@@ -110,7 +110,11 @@ class Tally:
             struct.unpack(f"{len(low)}f", struct.pack(f"{len(low)}i", *(v.tolist() for v in self._high)))
         )
         largest = max(map(max, high, map(float.__neg__, low)), default=0.0)
-        calm = all(LOW < max(h, -lo) < HIGH or h == lo == 0.0 for h, lo in zip(high, low, strict=True))
+        # a NaN with the sign bit, which arithmetic on x86 makes, is no greatest integer: the smallest float shows it
+        calm = all(
+            lo == lo and (LOW < max(h, -lo) < HIGH or h == lo == 0.0)  # noqa: PLR0124 - false for NaN alone
+            for h, lo in zip(high, low, strict=True)
+        )
         if calm and not self._slow:
             return _row(sums, largest, min([0.0, *low]), [0, 0, 0], elements, lanes, factor)
         return self._broken(sums, high, low, again, elements, lanes, factor)

@@ -19,6 +19,8 @@ from .readable import NotRead, in_memory_order, local
 from .sheet import Key, Sheet, Sheets
 
 WEIGHT, MOMENT1, MOMENT2, UPDATE = KIND_NAMES = ("weight", "moment1", "moment2", "update")
+UNTOUCHED = "not updated in this step"
+Written = tuple[int, int | None] | None
 FIRST, SECOND = ("exp_avg", "momentum_buffer"), ("exp_avg_sq",)
 
 
@@ -41,6 +43,8 @@ class _Item:
     factors: update.Factors | None = None
     step: Any = None
     group: Mapping[str, Any] | None = None
+    still: bool = False
+    """the step did not touch it"""
     a_is_gradient: bool = False
     """SGD without momentum: what stands in `a` is read in its own hook already"""
 
@@ -59,7 +63,15 @@ class OptimizerProbe:
         """least and greatest step counter, where they lie on the host; else they are scalar rows"""
         self._name_of, self._sheets, self._reader = name_of, sheets, reader
         self._steps: dict[str, float] = {}
+        self._written: dict[int, Written] = {}
+        """id of a parameter -> how often it had been written to before the step"""
         self._tables: dict[Any, tuple[table.Table, Any]] = {}
+
+    def note(self) -> None:
+        """Before a step that is read: how often each parameter was written to, to know after it what it left alone."""
+        state = self.optimizer.state
+        groups = self.optimizer.param_groups
+        self._written = {id(p): _written(p, state.get(p) or {}, g) for g in groups for p in g["params"]}
 
     def read(self) -> None:
         """Read everything that the optimizer holds. Nothing is raised; `not_read` says what could not be read."""
@@ -109,6 +121,10 @@ class OptimizerProbe:
         """What the update takes. Raises `NotRead`."""
         if self.way == update.PROXY:
             raise NotRead(f"{type(self.optimizer).__name__}: {update.PROXY}")
+        now = _written(p, state, group)
+        item.still = now is not None and now == self._written.get(id(p))
+        if item.still:
+            raise NotRead(UNTOUCHED)
         if self.way == update.EXACT_SGD:
             self._of_sgd(item, p, group)
             return
@@ -118,7 +134,8 @@ class OptimizerProbe:
             item.root = _alike(p, state["max_exp_avg_sq"])
         if isinstance(item.step, float):
             if self._steps.get(item.name) == item.step:
-                raise NotRead("not updated in this step")
+                item.still = True
+                raise NotRead(UNTOUCHED)
             apart = update.decoupled(self.optimizer, group)
             item.factors = update.adam(group, item.step, decoupled=apart)
 
@@ -149,7 +166,8 @@ class OptimizerProbe:
         groups: dict[Any, list[_Item]] = defaultdict(list)
         for item in items:
             held = (item.p, item.a, item.b)
-            fits = self.way == update.EXACT_ADAM and item.root is None and item.step is not None
+            fits = self.way == update.EXACT_ADAM and item.root is None and not item.still
+            fits = fits and item.step is not None
             if fits and all(t is not None and t.dtype in KINDS for t in held):
                 aligned = all(t.data_ptr() % 16 == 0 for t in held)
                 groups[(tuple(KINDS[t.dtype] for t in held), aligned)].append(item)
@@ -219,6 +237,17 @@ class OptimizerProbe:
             self.not_read.update({Key(kind, found[i].name): reason for i, reason in refused.items()})
         for item in items:
             self.not_read.setdefault(Key(UPDATE, item.name), f"no kernel fits: {update.PROXY}")
+
+
+def _written(p: Any, state: Mapping[str, Any], group: Mapping[str, Any]) -> Written:
+    """How often a parameter and its step counter were written to, by torch's own count; None where nobody counts.
+
+    A fused step is counted at the step counter alone, and fused SGD has none.
+    """
+    held, step = p.to_local() if hasattr(p, "placements") else p, state.get("step")
+    if held.is_inference() or (group.get("fused") and "exp_avg" not in state):
+        return None
+    return int(held._version), int(step._version) if isinstance(step, torch.Tensor) else step
 
 
 def _step(held: Any) -> Any:

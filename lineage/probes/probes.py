@@ -143,6 +143,8 @@ class Probes:
 
     def _start(self) -> None:
         self._clipping = None
+        if self._optimizer is not None and self._reads_state():
+            self._optimizer.note()
         if self.gradients is not None:
             self.gradients.start()
             every = self.settings.digest_every
@@ -150,6 +152,11 @@ class Probes:
         scale = getattr(self._scaler, "_scale", None)
         if scale is not None:
             self.sheets.on(scale.device).scalar("loss_scale", scale)
+
+    def thaw(self) -> None:
+        """Before a step, where `start` was called earlier: hook what was made trainable since."""
+        if self.gradients is not None:
+            self._try("follow", self.gradients.thaw)
 
     def finish(self, step: int) -> None:
         """After the update of a step: read what the optimizer holds, and send all values on their way."""
@@ -163,8 +170,8 @@ class Probes:
         return found
 
     def _send(self, step: int) -> OnItsWay | None:
-        every, follow = self.settings.state_every, self.settings.follow_every
-        reads_state = self._optimizer is not None and bool(every) and self._count % every == 0
+        follow = self.settings.follow_every
+        reads_state = self._optimizer is not None and self._reads_state()
         if reads_state and self._optimizer is not None:
             self._try("optimizer", self._optimizer.read)
         self._try("scalars", self._scalars)
@@ -179,6 +186,10 @@ class Probes:
         for slot in slots:
             slot.busy = False
         return None
+
+    def _reads_state(self) -> bool:
+        every = self.settings.state_every
+        return bool(every) and self._count % every == 0
 
     def _ring(self, sheet: Sheet) -> Ring:
         if sheet not in self._rings:
@@ -237,19 +248,19 @@ class Probes:
         return rates
 
     def _follow(self) -> None:
-        """Look whether parameters were added, replaced or taken away."""
-        parameters = self.parameters()
-        if (
-            self.fsdp is not None
-            or (self.flat and self.flat.managed)
-            or {id(p): n for n, p in parameters} == self._names
-        ):
+        """Look whether parameters were added, replaced, taken away, frozen or given to the optimizer."""
+        if self.fsdp is not None or (self.flat and self.flat.managed):
             return
-        self._names = {id(p): n for n, p in parameters}
-        if self.gradients is not None:
-            self.gradients.follow(self._unmanaged(parameters))
-        if self._optimizer is not None:
-            self.held = held.look(parameters, self._optimizer.optimizer)
+        parameters = self.parameters()
+        names = {id(p): n for n, p in parameters}
+        if names != self._names:
+            self._names = names
+            if self.gradients is not None:
+                self.gradients.follow(self._unmanaged(parameters))
+        if self._optimizer is not None and self._model is not None:
+            now = held.look(parameters, self._optimizer.optimizer)
+            if now != self.held:
+                self.held = now
 
     def arrived(self, *, wait: bool = False) -> list[Frame]:
         """The steps whose values are on the host, in order. `wait` takes all of them, for the end of training."""

@@ -68,7 +68,9 @@ def sgd(group: Mapping[str, Any], *, momentum: bool) -> Factors:
     lr, decay = number(group["lr"]), number(group["weight_decay"])
     if group.get("nesterov"):
         raise NotRead("Nesterov momentum: the update is not in the buffer")
-    return Factors(lr, 0.0, 0.0 if momentum else lr * decay)
+    if momentum:
+        return Factors(lr, 0.0, 0.0)
+    return Factors(-lr if group.get("maximize") else lr, 0.0, lr * decay)
 
 
 def number(value: Any) -> float:

@@ -39,6 +39,7 @@ def attach(
     share: Sequence[str] | None = None,
     mix: Mapping[str, float] | None = None,
     batches: Mapping[str, Any] | None = None,
+    replicas: Sequence[Sequence[int]] | Literal["all"] | None = None,
     **settings: Any,
 ) -> Recorder:
     """Record the lineage of this process's part of a training run.
@@ -63,6 +64,8 @@ def attach(
             or the config may have it.
         batches: what is known of token ids: `vocab_size`, `pad_id`, `bos_id`, `eos_id`, `ignore_index`,
             `placeholders`, and `fields`, role -> path of a field whose name does not tell (docs/batches.md).
+        replicas: which ranks hold copies of the same parameters, where no wrapper and no device mesh declares it:
+            "all", or groups of ranks.
         settings: any other setting by name, see `lineage doctor`.
 
     Returns the recorder. It never raises: when something fails it says so once, and records less.
@@ -85,6 +88,7 @@ def attach(
             on_alarm=on_alarm,
             mix=mix,
             batches=batches,
+            replicas=replicas,
         )
     except Exception as e:
         log.warning("lineage: attaching failed (%s); nothing is recorded. Training goes on.", _said(e))
@@ -127,6 +131,7 @@ def _attach(
     on_alarm: Any,
     mix: Mapping[str, float] | None,
     batches: Mapping[str, Any] | None,
+    replicas: Any,
 ) -> Recorder:
     settings.values["dir"] = os.path.abspath(os.path.expanduser(str(settings.dir)))  # type: ignore[index]
     me = world()
@@ -142,6 +147,7 @@ def _attach(
         return recorder
     recorder._leave_unreadable("model", "optimizer", "scheduler", "scaler", "loader")
     recorder.steps.batching.declare(mix, batches)
+    recorder.steps.agreeing.declare(replicas)
     recorder.taken_over = _from_observer(run, recorder)
     parts: list[tuple[Callable[[], Any], str]] = [(recorder.steps.hook, "some live values are not recorded")]
     if me.rank == 0:

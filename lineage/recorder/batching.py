@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from .._rooms import schemas
 from ..capture import in_worker
 from ..capture.batch import Fingerprint, fingerprint
-from ..capture.batch_facts import BatchFacts, hex_of
+from ..capture.batch_facts import BatchFacts
 from ..capture.batch_view import Known
 from ..capture.in_worker import Fingerprinted
 from ..capture.vocabulary import known_of
 from ..judge import batch_ids
 from ..judge.repeats import Repeats
-from ..ledger.columns import Columns
-from . import declared_mix
+from . import declared_mix, sample_losses
 from .contain import contained
 from .domain_losses import MOST, Names
 from .findings import say
@@ -84,15 +83,23 @@ class Batching:
             self.rec.gaps.append(f"losses of more than {MOST} domains: only the first ones are in the series")
 
     @contained("fingerprints", "fingerprints of some steps are not kept", list)
-    def rows(self, w: Writer, step: int, at: Any, batches: Sequence[BatchFacts]) -> list[dict[str, Any]]:
-        """The fingerprint rows of one step; those of its samples go their own way."""
+    def rows(
+        self,
+        w: Writer,
+        step: int,
+        at: Any,
+        batches: Sequence[BatchFacts],
+        losses: Sequence[Sequence[float]] = (),
+    ) -> list[dict[str, Any]]:
+        """The fingerprint rows of one step; those of its samples, with their losses, go their own way."""
         most = self.rec.settings.samples
-        for micro, facts in enumerate(batches):
-            if most > 0 and facts.rows.keys:
-                w.columns(
-                    "samples", sample_columns(w.ids.segment, self.rec.world.rank, step, micro, facts, most)
-                )
-                most -= min(most, len(facts.rows))
+        for micro in range(max(len(batches), len(losses)) if self.rec.settings.samples > 0 else 0):
+            facts = batches[micro] if micro < len(batches) else None
+            given = losses[micro] if micro < len(losses) else ()
+            found = sample_losses.columns(w.ids.segment, self.rec.world.rank, step, micro, facts, given, most)
+            if found is not None:
+                w.columns("samples", found)
+                most -= min(most, len(found["place"]))
         return batch_rows(w.ids.segment, self.rec.world.rank, step, at, batches)
 
     @contained("batches", "some batches were not checked")
@@ -163,24 +170,8 @@ def batch_rows(
             "eos": b.eos,
             "pad": b.pad,
             "domain": b.whole_domain,
+            "shapes": b.shapes,
             "at": at,
         }
         for micro, b in enumerate(batches)
     ]
-
-
-def sample_columns(segment: str, rank: int, step: int, micro: int, facts: BatchFacts, most: int) -> Columns:
-    """The first `most` samples of a micro-batch, one row each."""
-    rows = facts.rows
-    n = min(most, len(rows))
-    return {
-        "segment": segment,
-        "rank": rank,
-        "step": step,
-        "micro": micro,
-        "place": list(range(n)),
-        "digest": [hex_of(k) for k in rows.keys[:n]],
-        "sample": rows.ids[:n] if rows.ids is not None else None,
-        "tokens": rows.tokens[:n] if rows.tokens is not None else None,
-        "domain": rows.domains[:n] if rows.domains is not None else facts.whole_domain,
-    }

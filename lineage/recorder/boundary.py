@@ -12,6 +12,7 @@ from ..judge import batches, firstbad, graph, validity
 from ..judge import drift as drift_
 from ..judge import regime as regime_
 from ..judge.change import effective_change
+from ..ledger import cells, layout
 from ..ledger.reader import Ledger
 from . import edited, mitigations, other_branch
 from .contain import log
@@ -256,8 +257,20 @@ def _gist(verdict: schemas.Verdict) -> Any:
 def first_bad(writer: Any) -> schemas.FirstBad | None:
     """The first bad cell of this segment over all ranks whose alarms the ledger shows."""
     ledger = Ledger(writer.ledger)
+    segment = writer.ids.segment
+    alarms = [c for c in firstbad.from_alarms(ledger.records) if c.segment == segment]
+    if not alarms:
+        return None
+    if sum(p.stat().st_size for p in layout.series_folder(ledger.path).glob("*/*.*")) <= MOST_BYTES:
+        return cells.find(ledger).first_bads.get(segment)
     g = graph.build(ledger.records, reached=ledger.reached)
-    alarms = firstbad.from_alarms(ledger.records)
-    ranks = {r.rank for r in ledger.records if r.segment == writer.ids.segment}
-    found = firstbad.first_bad(g, writer.ids.segment, alarms, ranks=())
-    return found if found.cell is not None and ranks else None
+    seen = firstbad.Seen(
+        ranks={r.rank: firstbad.RankSeen() for r in ledger.records if r.segment == segment},
+        world=g.segments[segment].world_size if segment in g.segments else None,
+    )
+    found = firstbad.first_bad(g, segment, alarms, seen)
+    return found if found.cell is not None else None
+
+
+MOST_BYTES = 1 << 25
+"""Bytes of series up to which the end of a segment looks at all values; above, `lineage first-bad` does so later."""

@@ -21,6 +21,8 @@ PARENTS = (
     "data_weights",
 )
 """Tables of a config whose numbers are weights of domains."""
+UNSEEN = "mixture of domains: declared, but the batches name none; add st.batch(batch, domains=...)"
+"""Said where a declared mixture cannot be followed."""
 MOST = 256
 """Domains that a declared mixture may have."""
 
@@ -41,6 +43,10 @@ class Followed:
     ) -> list[schemas.Finding]:
         """Take a step's samples by domain. `given` is the mixture that the loop declared, above all others."""
         if not counts:
+            if not self._looked:
+                self._looked = True
+                if self._find(given) is not None:
+                    self._rec.gaps.append(UNSEEN)
             return []
         self._declared(given)
         if self._standing is None:

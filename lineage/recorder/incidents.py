@@ -56,6 +56,12 @@ def raise_alarm(
         batches = rec.recent.of(values.step)
         w.tasks.put(lambda: _keep_batch(w, values.step, batches))
     log.warning("lineage: rank %d, step %d: %s (%s)", w.world.rank, values.step, text, alarm.code)
+    tell(rec, alarm)
+
+
+def tell(rec: Recorder, alarm: schemas.Alarm) -> None:
+    """Tell whoever asked of an alarm's onset, on the training thread. A slow rise asks for no stop."""
+    slow = alarm.abnormal == "slow_rise"
     if rec._on_alarm == "request_stop":
         rec.should_stop = rec.should_stop or not slow  # a healthy norm may rise too
     elif callable(rec._on_alarm):
@@ -149,6 +155,7 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     rec.gaps += _unseen_ranks(w)
     if rec.steps.probing is not None:
         rec.gaps += rec.steps.probing.gaps()
+    rec.gaps += rec.steps.agreeing.gaps()
     w.write(health_.covered(coverage(rec), health.at_end(w, health.observer())))
     if w.world.rank == 0:
         if w.outbox is not None and w.world.world_size > 1:

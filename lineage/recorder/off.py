@@ -99,6 +99,9 @@ class OffStep(Step):
     def domain_loss(self, losses: Mapping[Any, Any]) -> None:
         """Do nothing."""
 
+    def sample_losses(self, losses: Any) -> None:
+        """Do nothing."""
+
 
 class OffSaving(saving.Saving):
     """The save block of a recorder that is off."""

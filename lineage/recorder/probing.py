@@ -45,6 +45,10 @@ class Probing:
         """reason -> `kind name` of what was not read"""
         self.dropped = 0
 
+    def first_gradient(self) -> float | None:
+        """When the first gradient of this step arrived, by the process's monotonic clock."""
+        return self.probes.gradients.first_at if self.probes.gradients is not None else None
+
     def send(self, step: int) -> OnItsWay | None:
         """At the end of a step: send its values on their way, and begin the next one."""
         if self._gate is not None and self._gate.flag is not None:
@@ -143,14 +147,23 @@ def tensors(frame: Frame) -> list[str]:
 
 
 def columns(segment: str, rank: int, frame: Frame) -> Columns | None:
-    """The rows of all tensors of a step; None where nothing was read."""
+    """The rows of all tensors of a step; None where nothing was read.
+
+    A row of kind `update_proxy` has a norm alone: it stands for an update that cannot be computed.
+    """
     if not frame.found:
         return None
+    from ..probes.columns import Stats
+
     place = {name: i for i, name in enumerate(frame.facts.order)}
-    kinds = [key.kind for key in frame.found]
+    proxies = frame.proxies()
+    kinds = [*(key.kind for key in frame.found), *(["update_proxy"] * len(proxies))]
     gradient = [kind == "gradient" for kind in kinds]
-    names = [key.name for key in frame.found]
-    stats = list(frame.found.values())
+    names = [*(key.name for key in frame.found), *proxies]
+    stats = [
+        *frame.found.values(),
+        *(Stats(0, norm * norm, math.nan, 0.0, 0, 0, 0) for norm in proxies.values()),
+    ]
     return {
         "segment": segment,
         "rank": rank,
@@ -160,7 +173,7 @@ def columns(segment: str, rank: int, frame: Frame) -> Columns | None:
         "order": [place.get(n) if g else None for n, g in zip(names, gradient, strict=True)],
         "elements": [s.elements for s in stats],
         "sumsq": [s.sumsq for s in stats],
-        "largest": [s.largest for s in stats],
+        "largest": [None if math.isnan(s.largest) else s.largest for s in stats],
         "lowest": [s.lowest if k == "moment2" else None for k, s in zip(kinds, stats, strict=True)],
         "n_nan": [s.n_nan for s in stats],
         "n_posinf": [s.n_posinf for s in stats],

@@ -383,6 +383,7 @@ class Recorder:
             self.gaps.append(
                 f"values of {self.steps.streams.on_their_way} steps had not come off the device when the run ended"
             )
+        self.steps.agreeing.close()
         self.steps.drift.close(w)
         self.live = False
         incidents.close(self, w, error)

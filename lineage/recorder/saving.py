@@ -11,8 +11,9 @@ from ..capture import effective, state
 from ..capture.reason import reason
 from ..capture.watched import Watched
 from ..judge import graph
-from ..ledger import files, sidecars
+from ..ledger import files, hashing, layout, sidecars
 from ..ledger.reader import Ledger
+from . import agreeing
 from .boundary import Parent
 from .contain import contained, log
 from .identity import checkpoint_uid
@@ -51,7 +52,8 @@ class Saving:
         if w is None or not rec.live:
             return
         step = rec.steps.done if self._step is None else self._step
-        live = state.capture(rec.watched) if rec.settings.digests else []
+        known = rec.steps.agreeing.at(w, step, agreeing.SAVE)
+        live = state.capture(rec.watched, known=known) if rec.settings.digests else []
         if w.world.rank != 0:
             live = [c for c in live if c.scope == "rank"]
         nth = rec._saves[(step, "")] = rec._saves.get((step, ""), 0) + 1
@@ -100,7 +102,9 @@ def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, kn
     regime = rec.regime_id()
     if w.world.rank == 0:
         try:
-            manifest = files.manifest(path)
+            kept = hashing.Kept(w.ledger / layout.DIGESTS, path, "rank0")
+            manifest = files.manifest(path, kept=kept)
+            kept.forget()
             missing = [] if manifest.files else ["no file at all"]
         except OSError as e:
             manifest, missing = None, [f"cannot be read ({reason(e)})"]
@@ -122,13 +126,26 @@ def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, kn
                 record.step,
             )
             return
-    elif not any(c.scope == "rank" for c in record.live):
+    else:
+        _own_files(w, path)
+    if w.world.rank != 0 and not any(c.scope == "rank" for c in record.live):
         return
     for thread in [t for _, t in rec._background]:
         thread.join(timeout=10.0)
     _write_sidecar(rec, w, record, path, known)
     if w.world.rank == 0:
         w.seal("checkpoint")
+
+
+def _own_files(w: Writer, path: Path) -> None:
+    """Digest the files that this rank wrote, so that rank 0 need not read them; it takes what it finds."""
+    try:
+        mine = hashing.own_share(files.listing(path), w.world.rank) if path.is_dir() else []
+        kept = hashing.Kept(w.ledger / layout.DIGESTS, path, f"rank{w.world.rank}")
+        kept.drop_old()
+        hashing.digest_all(mine, kept, threads=1, mapped=False)
+    except OSError as e:
+        log.debug("lineage: rank 0 digests the files of rank %d: %s", w.world.rank, reason(e))
 
 
 def _write_sidecar(

@@ -106,6 +106,9 @@ SETTINGS: Mapping[str, Setting] = {
         True, _bool, "gradients of this rank before the reduction, weights, moments and updates"
     ),
     "state_every": Setting(10, _count, "steps between two reads of weights, moments and updates; 0 never"),
+    "agree_every": Setting(
+        50, _count, "steps between two digests of the state, by which ranks are compared; 0 never"
+    ),
     "activations": Setting(
         False, _bool, "outputs of each block; under torch.compile they change what is fused"
     ),

@@ -10,6 +10,7 @@ from ..capture.batch import Fingerprint
 from ..capture.later import Later
 from .contain import contained
 from .domain_losses import DomainLosses
+from .sample_losses import Given
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -23,6 +24,7 @@ class Step:
         self.batches: list[Fingerprint] = []
         self.losses: list[Any] = []
         self.domain_losses = DomainLosses()
+        self.by_sample: list[Given] = []
         self.lr: float | None = None
         self._first = batch
 
@@ -77,6 +79,17 @@ class Step:
         """
         if self.recorder.live:
             self.domain_losses.add(losses)
+
+    @contained("loss", "losses of some samples are not recorded")
+    def sample_losses(self, losses: Any) -> None:
+        """Record the loss of each sample of this rank's micro-batch, in their order: a 1-d tensor or numbers.
+
+        With accumulation, once per micro-batch, in the order of `st.batch`. By them `lineage first-bad` names the
+        sample where a loss breaks. Rows of the series `samples` hold them, at most as many of a step as the setting
+        `samples` says and the worst beyond. Nothing waits for the device.
+        """
+        if self.recorder.live and self.recorder.settings.samples > 0:
+            self.by_sample.append(Given(losses))
 
     def take_loss(self) -> tuple[Later | None, float | None]:
         """The step's mean loss: on its way from the device, or as a number."""

@@ -12,11 +12,13 @@ from ..capture import autocast, clip, code, effective, later, mode, modules, sta
 from ..judge import restore as restore_
 from ..ledger import blobs
 from . import boundary, incidents, saving, streams
+from .agreeing import RESUME, Agreeing
 from .batching import Batching
 from .contain import contained, log
 from .findings import say
 from .in_run import InRun
 from .probing import Probing, columns
+from .timing import Timing
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class Stepping:
         self.streams = streams.Streams()
         self.drift = InRun(rec)
         self.batching = Batching(rec)
+        self.agreeing = Agreeing(rec)
+        self.timing = Timing()
         self.unwatch: Callable[[], None] = lambda: None
         self.loaded: list[schemas.ComponentDigest] = []
         self.count_from(rec.parent)
@@ -101,6 +105,9 @@ class Stepping:
         if not self.rec.live or os.getpid() != self.rec._pid:
             return
         self.norm = None
+        self.timing.enter()
+        if self.probing is not None:
+            self.probing.probes.thaw()
         if self.rec.watched.scheduler is not None:  # now: it may step inside the block
             step.lr = self._rate()
         if self.first is None:
@@ -147,7 +154,10 @@ class Stepping:
             and self.rec.parent.checkpoint is not None
             and self.rec.settings.digests
         ):
-            live = restore_.at_load(self.rec.parent.live(), self.loaded, state.capture(self.rec.watched))
+            known = self.agreeing.at(w, self.done, RESUME)
+            live = restore_.at_load(
+                self.rec.parent.live(), self.loaded, state.capture(self.rec.watched, known=known)
+            )
             self.rec.now.restore = restore_.compare(
                 self.rec.parent.checkpoint.uid, self.rec.parent.live(), live
             )
@@ -188,6 +198,7 @@ class Stepping:
             if self.modes is not None:  # now: between the updates an evaluation may have it in eval mode
                 self.rec.seen.modes = self.modes.read()
             self._consume(step)
+            self.agreeing.after(w, step.step, step.step == self.first)
         self.streams.push(pending)
         self.drain(w)
         if error is not None:
@@ -198,7 +209,7 @@ class Stepping:
 
     def _pending(self, step: Step) -> streams.Pending:
         loss, number = step.take_loss()
-        pending = streams.Pending(step.step, at=schemas.now(), batches=step.batches)
+        pending = streams.Pending(step.step, at=schemas.now(), batches=step.batches, by_sample=step.by_sample)
         if loss is not None:
             pending.later["loss"] = loss
         elif number is not None:
@@ -207,6 +218,7 @@ class Stepping:
         if hasattr(self.norm, "detach") and not hasattr(self.norm, "to_local"):
             # a distributed tensor's full value would take a collective, and we issue none
             pending.later["grad_norm"] = later.Later(self.norm)
+        pending.plain.update(self.timing.exit(self.probing.first_gradient() if self.probing else None))
         if self.probing is not None:
             sent = self.probing.send(step.step)
             pending.probed = (self.probing, sent) if sent is not None else None
@@ -228,13 +240,14 @@ class Stepping:
         for values in self.streams.arrived(wait=wait):
             w.rows(
                 probes=streams.rows(w.ids.segment, self.rec.world.rank, values),
-                batches=self.batching.rows(w, values.step, values.at, values.batches),
+                batches=self.batching.rows(w, values.step, values.at, values.batches, values.by_sample),
             )
             for signal, phase, finding in self.streams.judge(values):
                 incidents.raise_alarm(self.rec, w, signal, phase, finding, values)
             if values.frame is not None:
                 self._probed(w, values.frame)
             self.batching.judge(w, values.step, values.batches)
+        self.agreeing.drain(w)
 
     def _probed(self, w: Writer, frame: Frame) -> None:
         """What probes read of one step: rows by tensor, and what the checks find."""

@@ -17,6 +17,7 @@ from ..judge.detect_signal import SIGNALS, SignalDetector
 from ..judge.detectors import RULES, Abnormal, Finding
 from .domain_losses import Part
 from .probing import Probing, tensors
+from .sample_losses import Given
 
 if TYPE_CHECKING:
     from ..probes.frame import Frame, OnItsWay
@@ -31,6 +32,7 @@ class Pending:
     later: dict[str, Later | Part] = field(default_factory=dict)
     probed: tuple[Probing, OnItsWay] | None = None
     batches: list[Fingerprint] = field(default_factory=list)
+    by_sample: list[Given] = field(default_factory=list)
     at: Any = None
 
     def ready(self) -> bool:
@@ -38,6 +40,7 @@ class Pending:
         return (
             all(v.ready() for v in self.later.values())
             and all(b.ready() for b in self.batches)
+            and all(s.ready() for s in self.by_sample)
             and (self.probed is None or self.probed[1].ready())
         )
 
@@ -54,6 +57,8 @@ class Values:
     batches: list[BatchFacts]
     frame: Frame | None = None
     """what the probes read"""
+    by_sample: list[list[float]] = field(default_factory=list)
+    """micro-batch -> the loss of each of its samples, where the loop gave them"""
 
     @property
     def searching(self) -> bool:
@@ -96,12 +101,13 @@ class Streams:
         for name, value in p.later.items():
             signals[name] = _mean(value.values())
         batches = [b.facts() for b in p.batches]
+        by_sample = [s.values() for s in p.by_sample]
         if p.probed is None:
-            return Values(p.step, p.at, signals, [], batches)
+            return Values(p.step, p.at, signals, [], batches, by_sample=by_sample)
         probing, sent = p.probed
         frame = probing.frame(sent)
         signals |= probing.signals(frame)
-        return Values(p.step, p.at, signals, tensors(frame), batches, frame)
+        return Values(p.step, p.at, signals, tensors(frame), batches, frame, by_sample)
 
     def judge(self, values: Values) -> list[tuple[str, str, Finding]]:
         """Run the detectors over one step: (signal, phase, finding) for each onset, change and end.

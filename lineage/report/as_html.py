@@ -44,6 +44,7 @@ def render(facts: Facts, drawn: Drawn | None = None) -> str:
     """Return the whole page, with charts that were drawn before or are drawn now. Raises as `draw` does."""
     drawn = draw(facts) if drawn is None else drawn
     import jinja2
+    import markupsafe
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -60,6 +61,7 @@ def render(facts: Facts, drawn: Drawn | None = None) -> str:
         plain=plain,
         clean=clean,
         kind=lambda block: type(block).__name__,
+        markup=markupsafe.Markup,  # for what grid_svg made, which escapes what it takes from a ledger
         long=long,
         drawn=drawn,
         status=facts.answer.status or "not_shown",

@@ -11,6 +11,7 @@ from .blocks import (
     Bullets,
     Chart,
     Inline,
+    Map,
     Outline,
     Para,
     Pre,
@@ -55,6 +56,8 @@ def _block(block: Block) -> list[str]:
                 3, 1 + max((len(m) for m in re.findall("`+", "\n".join(block.lines))), default=0)
             )
             return [f"{escape(block.caption)}:", "", f"{fence}text", *map(clean, block.lines), fence]
+        case Map():
+            return _block(Pre(f"{block.title}. {block.words}", block.lines))
         case Outline():
             return [f"{escape(block.caption)}:", "", *_twigs(block.twigs, "")]
         case Chart():

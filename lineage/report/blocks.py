@@ -65,6 +65,17 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Map:
+    """The map of ranks and steps: the same squares as markup for a page, and as lines of letters."""
+
+    title: str
+    words: str
+    svg: str
+    """made by `grid_svg`, which escapes what it takes from a ledger"""
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Twig:
     """One line of an outline, and the lines under it."""
 
@@ -80,7 +91,7 @@ class Outline:
     twigs: Sequence[Twig]
 
 
-Block = Para | Bullets | Table | Pre | Chart | Outline
+Block = Para | Bullets | Table | Pre | Chart | Map | Outline
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from .._rooms import schemas
+from ..judge import execution
 from ..judge.phases import NOT_SHOWN
+from ..judge.symptoms import TITLES
+from . import grid_svg, grid_text, words
 from . import phases as phases_
-from . import words
-from .blocks import Block, Bullets, Chart, Inline, Outline, Para, Section, Span, Style, Table
+from .blocks import Block, Bullets, Chart, Inline, Map, Outline, Para, Section, Span, Style, Table
 from .facts import BadFact, Facts
 from .grid import Grid
 from .outline import outline
@@ -42,31 +45,80 @@ def _bad(facts: Facts, bad: BadFact) -> list[Block]:
             else "none before it."
         ),
     ]
-    items += [f"At the same point of the step also rank {t.rank}: {t.text}." for t in found.ties]
+    items += [f"At the same point of the step also rank {t.rank}: {t.text}." for t in found.ties[:MOST_TIES]]
+    if found.ties[MOST_TIES:]:
+        items.append(f"And {execution.ranks(t.rank for t in found.ties[MOST_TIES:])}.")
+    items += [f"{s.text}." for s in found.samples]
     if later:
         items.append(
             f"First checkpoint after it, which holds what it left: step {later.checkpoint.step:,} "
             f"({words.short(later.checkpoint.uid)})."
         )
-    items += [f"Later, not the beginning: {s}." for s in found.spread]
-    items += [[Span("Gap: ", "warn"), f"{g}."] for g in found.gaps]
     out: list[Block] = [Bullets(items)]
-    if bad.grid is not None:
-        out.append(_grid(bad, bad.grid))
-        if bad.grid.more:
-            out.append(Para(f"{bad.grid.more}."))
+    if bad.grid.around is not None:
+        out.append(_grid(bad, bad.grid.around))
+    out.append(Bullets(_symptoms(found)))
+    told: list[Inline] = [_coded(f"How it spread: {s}.") for s in found.spread]
+    told += [_coded(f"Later, not the beginning: {s}.") for s in found.later]
+    told += [_coded(f"Not shown: {s}.") for s in found.not_shown]
+    told += [[Span("Gap: ", "warn"), *_coded(f"{g}.")] for g in found.gaps]
+    out.append(Bullets(told))
+    if bad.grid.map is not None and (len(bad.grid.map.columns) > 1 or len(bad.grid.map.rows) > 1):
+        out.append(_map(bad, bad.grid.map, f"rank {cell.rank}, step {cell.step:,}"))
+    return [block for block in out if not isinstance(block, Bullets) or block.items]
+
+
+MOST_TIES = 3
+"""Ranks at the same point of the step that are told each by its words."""
+
+
+def _symptoms(found: schemas.FirstBad) -> list[Inline]:
+    """The classes that it belongs to, and what to check next."""
+    out: list[Inline] = []
+    for s in found.symptoms:
+        why = ". ".join([s.reason, *s.evidence])
+        out.append([Span(f"Seen {TITLES.get(s.cls, s.cls)}: ", "strong"), *_coded(f"{why}.")])
+        for check in s.checks:
+            line: list[str | Span] = [Span("Check next: ", "quiet"), f"{check.text} ({check.source})."]
+            out.append([*line, " ", Span(check.command, "code")] if check.command else line)
     return out
 
 
-SQUARE: dict[str, Style] = {"first": "bad", "tie": "bad", "bad": "warn", "fine": "plain", "nothing": "quiet"}
+def _coded(text: str) -> list[str | Span]:
+    """A line whose parts between back ticks are code."""
+    return [Span(part, "code") if i % 2 else part for i, part in enumerate(text.split("`"))]
+
+
+def _map(bad: BadFact, grid: Grid, first: str) -> Map:
+    said = grid_svg.words(grid, first)
+    letters = grid_text.map_lines(bad.grid.in_letters())
+    return Map(
+        f"Segment {bad.segment}, all ranks and steps",
+        said,
+        grid_svg.svg(grid, said, f"{bad.segment}"),
+        letters,
+    )
+
+
+SQUARE: dict[str, Style] = {
+    "first": "bad",
+    "tie": "bad",
+    "bad": "warn",
+    "stopped": "warn",
+    "fine": "plain",
+    "nothing": "quiet",
+}
 
 
 def _grid(bad: BadFact, grid: Grid) -> Table:
     rows: list[list[Inline]] = [
-        [f"rank {rank}", *(Span(s.text, SQUARE[s.kind]) for s in squares)] for rank, squares in grid.rows
+        [row.label, *(Span(s.text, SQUARE[s.kind]) for s in row.squares)] for row in grid.rows
     ]
     head = ["", *(f"step {s:,}" for s in grid.steps)]
-    return Table(f"Segment {bad.segment}, ranks and steps around the first bad cell", head, rows, grid=True)
+    caption = f"Segment {bad.segment}, ranks and steps around the first bad cell"
+    if grid.ranks > len(grid.rows):
+        caption += f"; {grid.ranks:,} ranks, neighbours that look alike in one row"
+    return Table(caption, head, rows, grid=True)
 
 
 def sections(facts: Facts) -> list[Section]:

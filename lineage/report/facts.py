@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from .._rooms import schemas
-from ..judge import firstbad, tree, validity
 from ..judge import graph as graph_
+from ..judge import tree, validity
+from ..judge.events_run import Placed
 from ..judge.graph import Graph
 from ..judge.joined import World
 from ..judge.phases import Phase
 from ..judge.tree import Root
+from ..ledger import cells as cells_
+from ..ledger import events as ledger_events
 from ..ledger import health
 from ..ledger.reader import Ledger
 from ..ledger.scan import Damage
@@ -20,7 +23,7 @@ from . import answer as answer_
 from . import odd, questions, series, timeline, words
 from . import phases as phases_
 from .answer import Answer, Tip
-from .grid import Grid, grid
+from .grid import Grids
 from .series import Curves
 from .timeline import Event
 
@@ -59,7 +62,7 @@ class BadFact:
 
     segment: int
     found: schemas.FirstBad
-    grid: Grid | None
+    grid: Grids
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,8 @@ class Facts:
     mitigations: tuple[MitigationFact, ...]
     regimes: tuple[tuple[int, schemas.Regime], ...]
     events: tuple[Event, ...]
+    beside: tuple[Placed, ...]
+    """events of machines, links and software in their places, in order of time"""
     findings: tuple[health.Gathered, ...]
     """the worst first"""
     notes: tuple[Note, ...]
@@ -147,14 +152,15 @@ def gather(ledger: Ledger) -> Facts:
     """Collect all facts of a ledger. Reads the ledger's files and nothing else."""
     records, curves = ledger.records, series.read(ledger)
     graph = graph_.build(records, reached=ledger.reached)
-    cells = _cells(records, curves)
-    bads = _bads(graph, cells, curves)
+    found = cells_.find(ledger)
+    bads = found.first_bads
     tips = _tips(records, graph, bads)
     preserved = _preserved(records, bads)
     place = str(ledger.path.absolute())
     damage = [f"{d.file} line {d.line}: {d.title}" for d in ledger.damage if d.code != "LIN-J001"]
     coverage, gaps = _coverage(ledger, graph)
-    first_bads = tuple(BadFact(graph.number(uid), b, grid(b, cells, curves)) for uid, b in bads.items())
+    first_bads = tuple(BadFact(graph.number(uid), b, Grids.of(b, found)) for uid, b in bads.items())
+    beside = ledger_events.read(ledger).placed
     run = ledger.last("run")
     names = [r.payload.name for r in ledger.of("run") if r.payload.name]
     return Facts(
@@ -180,11 +186,12 @@ def gather(ledger: Ledger) -> Facts:
         restores=_restores(ledger, graph),
         mitigations=_mitigations(ledger, graph),
         regimes=tuple((graph.number(r.segment), r.payload) for r in _known(ledger, graph, "regime")),
-        events=tuple(timeline.events(records, graph)),
+        events=tuple(timeline.events(records, graph, beside)),
+        beside=tuple(beside),
         findings=tuple(health.gathered(ledger, graph.segments)),
         notes=_notes(ledger, graph),
         coverage=coverage,
-        gaps=(*gaps, *odd.odd(records), *([curves.left_out] if curves.left_out else [])),
+        gaps=(*gaps, *odd.odd(records), *found.notes, *([curves.left_out] if curves.left_out else [])),
         evidence=tuple(r.payload for r in ledger.of("preserved")),
         evaluations=tuple((words.short(r.payload.checkpoint), r.payload) for r in ledger.of("evaluation")),
         open_questions=tuple(questions.collect(records, graph, tips, bads, preserved=preserved)),
@@ -196,23 +203,6 @@ def gather(ledger: Ledger) -> Facts:
 def _known(ledger: Ledger, graph: Graph, kind: str) -> list[schemas.Record]:
     """Records of a kind whose segment is known: where its record is lost, they cannot be placed."""
     return [r for r in ledger.of(kind) if r.segment in graph.segments]
-
-
-def _cells(records: Sequence[schemas.Record], curves: Curves) -> list[schemas.Cell]:
-    """Abnormal cells of the series and of the alarms, each once; an alarm's words say more, so they stay."""
-    found = [*firstbad.cells(curves.points()), *firstbad.from_alarms(records)]
-    return list({(c.segment, c.rank, c.step, c.signal): c for c in found}.values())
-
-
-def _bads(graph: Graph, cells: Sequence[schemas.Cell], curves: Curves) -> dict[str, schemas.FirstBad]:
-    points = curves.points()
-    out = {}
-    for uid, info in graph.segments.items():
-        ranks = range(info.world_size) if curves.left_out is None else ()
-        bad = firstbad.first_bad(graph, uid, cells, points, ranks)
-        if bad.cell is not None:
-            out[uid] = bad
-    return out
 
 
 def _tips(

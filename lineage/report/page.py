@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .._rooms import schemas, trackers
-from . import boundaries, course, words
+from . import boundaries, course, events, words
 from .answer import Tip
 from .blocks import Block, Bullets, Inline, Para, Section, Span, Style, Table
 from .facts import Facts
@@ -26,6 +26,7 @@ def sections(facts: Facts) -> list[Section]:
         *boundaries.sections(facts),
         *course.sections(facts),
         _findings(facts),
+        events.section(facts.beside),
         _unrecorded(facts),
         _evidence(facts),
         _questions(facts),

@@ -10,6 +10,7 @@ from ..ledger.reader import Ledger
 
 _KINDS = ("segment_end", "degraded")
 """Records whose `error` holds the class and the message of an exception."""
+NOT_SHARED = "(its words stay in the ledger)"
 
 
 def without_messages(ledger: Ledger) -> Ledger:
@@ -20,8 +21,16 @@ def without_messages(ledger: Ledger) -> Ledger:
 
 
 def _quiet(record: schemas.Record) -> schemas.Record:
+    if record.kind == "event":
+        return _event(record)
     error = getattr(record.payload, "error", None)
     if record.kind not in _KINDS or not error:
         return record
     words = trackers.text.without_message(error)
     return replace(record, payload=record.payload.model_copy(update={"error": words}))
+
+
+def _event(record: schemas.Record) -> schemas.Record:
+    """An event without the words of its source, which may quote anything that a machine wrote down."""
+    quiet = {"text": NOT_SHARED, "values": {}, "problems": []}
+    return replace(record, payload=record.payload.model_copy(update=quiet))

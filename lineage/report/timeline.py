@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from .._rooms import schemas
+from ..judge.events_run import Placed
 from ..judge.graph import Graph
 from . import words
 
@@ -27,10 +28,11 @@ class Event:
     alarm: bool = False
 
 
-def events(records: Sequence[schemas.Record], graph: Graph) -> list[Event]:
+def events(records: Sequence[schemas.Record], graph: Graph, beside: Sequence[Placed] = ()) -> list[Event]:
     """All events that a person would want on one page, in order of time.
 
-    A segment begins and ends once per rank; one line stands for all ranks that say the same.
+    A segment begins and ends once per rank; one line stands for all ranks that say the same. `beside` are events of
+    machines and software: those that are more than a note stand here too, at their own time, and as no cause.
     """
     out: list[Event] = []
     seen: set[tuple[str, str, str]] = set()
@@ -46,7 +48,30 @@ def events(records: Sequence[schemas.Record], graph: Graph) -> list[Event]:
             seen.add(key)
         number = graph.number(r.segment) if r.segment in graph.segments else None
         out.append(Event(r.at, r.step, number, r.rank, what, text, alarm=r.kind == "alarm"))
-    return out
+    around = _beside(beside)
+    return sorted([*out, *around], key=lambda e: e.at) if around else out
+
+
+MOST_BESIDE = 40
+"""Events of machines and software on the timeline; all stand in their own section."""
+
+
+def _beside(beside: Sequence[Placed]) -> list[Event]:
+    chosen = [p for p in beside if p.event.when is not None and p.event.severity != "note"]
+    chosen = sorted(chosen, key=lambda p: schemas.severity_place(p.event.severity))[:MOST_BESIDE]
+    return [
+        Event(
+            p.event.when,
+            p.after,
+            p.number,
+            p.ranks[0] if p.ranks else 0,
+            f"beside the run: {p.event.category}{f' {p.event.code}' if p.event.code else ''}",
+            f"{words.shorten(p.event.text)} ({p.steps() or p.why or 'steps not known'}; not shown to be the cause "
+            "of anything)",
+        )
+        for p in chosen
+        if p.event.when is not None
+    ]
 
 
 _ONCE = ("segment", "segment_end", "drift", "regime", "degraded")

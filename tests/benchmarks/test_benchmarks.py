@@ -68,6 +68,15 @@ BESIDE = {
             ".double().sum()",
         }
     },
+    "files": {
+        "what": {
+            "BLAKE3, all cores, mapped",
+            "BLAKE3, one thread, not mapped",
+            "hashlib.sha256",
+            "hashlib.md5",
+        }
+    },
+    "agreement": {"what": {"lineage: placement and both lanes", "SHA-1", "a sum in float64"}},
     "observe": {
         "what": {
             "wandb.Run.log, does nothing",
@@ -126,6 +135,10 @@ def _own(name: str, table: dict[str, Any]) -> None:
         sees = {r["what"]: r["position"] for r in table["rows"]}
         assert sees["lineage.capture.digest.lanes (both lanes)"] == "yes"
         assert sees[".double().sum()"] == "NO"
+    if name == "agreement":
+        sees = {r["what"]: (r["bits"], r["swap"]) for r in table["rows"]}
+        assert sees["lineage: placement and both lanes"] == ("yes", "yes")
+        assert sees["a sum in float64 of each tensor"] == ("yes", "NO")
 
 
 def test_an_unknown_experiment_is_refused_with_the_names_that_exist(

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from lineage.capture import batch, batch_facts, row_lanes
+from lineage.capture import batch, batch_facts, digest_cpu, row_lanes
 from lineage.capture import digest as d
 from lineage.capture.batch_facts import BatchFacts
 
@@ -220,7 +220,8 @@ def test_odd_batches_have_a_fingerprint(odd: Any) -> None:
     f = facts({"input_ids": ids, "odd": odd})
     assert len(f.digest) == 32
     assert len(facts(odd).digest) == 32
-    assert f.rows.keys or not f.notes
+    assert (f.lowest, f.highest) == (0, 23)
+    assert f.rows.keys or f.notes, "what is not read is said"
 
 
 def test_a_fingerprint_can_be_pickled_and_says_the_same() -> None:
@@ -261,7 +262,7 @@ def test_nothing_waits_for_the_device() -> None:
         {"input_ids": torch.cat(SEQUENCES)[None], "position_ids": torch.arange(13)[None]},
         {"x": torch.randn(3, 5000)},
     ]
-    for cache in (d.tables, d._kept, row_lanes._tables, row_lanes._first):
+    for cache in (d.tables, d._kept, digest_cpu.digits, row_lanes._tables, row_lanes._first):
         cache.cache_clear()  # what real tensors left there, fake ones cannot be combined with, and the other way round
     try:
         with FakeTensorMode() as mode:
@@ -275,5 +276,5 @@ def test_nothing_waits_for_the_device() -> None:
                 batch_stats.measure(found, known, sheet, cut)
                 assert sheet._parts
     finally:
-        for cache in (d.tables, d._kept, row_lanes._tables, row_lanes._first):
+        for cache in (d.tables, d._kept, digest_cpu.digits, row_lanes._tables, row_lanes._first):
             cache.cache_clear()

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.utils import clip_grad_norm_
 
-from lineage.capture import batch, clip, digest, schedule, state
+from lineage.capture import batch, clip, digest, digest_many, schedule, state
 from lineage.capture.names import clean
 from lineage.capture.watched import Watched
 
@@ -72,6 +72,27 @@ def test_the_lanes_are_what_the_format_says(count: int) -> None:
         for lane in (0, 1)
     ]
     assert [v % 2**64 for v in digest.lanes(t).tolist()] == want
+
+
+def test_many_tensors_at_once_have_the_digests_that_each_has_alone() -> None:
+    """Small ones share passes, large ones do not, and none is changed by its neighbours."""
+    sizes = [1, 4095, 4096, 4097, 0, 70_000, 3, *range(100, 4100, 333), 65_536, 65_537]
+    kinds = [
+        torch.float32,
+        torch.bfloat16,
+        torch.int64,
+        torch.bool,
+        torch.uint8,
+        torch.int16,
+        torch.complex64,
+    ]
+    g = torch.Generator().manual_seed(4)
+    tensors = [
+        torch.randint(-9, 9, (n,), generator=g).to(kinds[i % len(kinds)])[:: 1 + i % 2]
+        for i, n in enumerate(sizes * 7)
+    ]
+    together = digest_many.lanes(tensors)
+    assert together.tolist() == [digest.lanes(t).tolist() for t in tensors]
 
 
 @dataclass

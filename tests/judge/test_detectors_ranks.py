@@ -8,7 +8,7 @@ import random
 import pytest
 
 from lineage.judge.detect_ranks import RANKS, odd_ranks
-from lineage.judge.firstbad import Point, cells, first_bad
+from lineage.judge.firstbad import Point, RankSeen, Seen, cells, first_bad
 from lineage.judge.graph import build
 
 from .builders import History, uid
@@ -87,7 +87,11 @@ def test_the_first_bad_cell_is_set_beside_the_other_ranks_of_its_step() -> None:
     said = []
     for bad in ({2: 90.0}, dict.fromkeys(range(4), 90.0)):
         values = points(bad)
-        found = first_bad(graph, uid(1), cells(values), iter(values), range(4))
+        at = {p.rank: p.value for p in values if p.step == 20}
+        seen = Seen(
+            {r: RankSeen(1, 20, frozenset(["grad_norm_local"])) for r in range(4)}, 4, lambda cell, at=at: at
+        )
+        found = first_bad(graph, uid(1), cells(values), seen)
         assert found.cell is not None
         assert found.cell.step == 20
         said.append(found.spread[0])

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from lineage.judge.detectors import LOSS, NORM, Detector
-from lineage.judge.firstbad import Point, cells, first_bad
+from lineage.judge.firstbad import Point, RankSeen, Seen, cells, first_bad
 from lineage.judge.graph import build
 
 from .builders import History, uid
@@ -75,6 +75,17 @@ def test_flagged_values_do_not_enter_the_baseline() -> None:
     assert all(detector.update(100.0) for _ in range(50))
 
 
+def seen(points: list[Point], world: int) -> Seen:
+    """The summary of the ranks that a ledger of these values would give."""
+    steps: dict[int, list[int]] = {}
+    signals: dict[int, set[str]] = {}
+    for p in points:
+        steps.setdefault(p.rank, []).append(p.step)
+        signals.setdefault(p.rank, set()).add(p.signal)
+    ranks = {r: RankSeen(min(s), max(s), frozenset(signals[r])) for r, s in steps.items()}
+    return Seen(ranks, world)
+
+
 def history() -> History:
     """One segment with checkpoints at 10 and 30."""
     h = History()
@@ -94,14 +105,18 @@ def test_the_earliest_step_wins_then_the_order_of_execution() -> None:
         *stream(1, 0, "grad_norm", bad),
         *stream(1, 1, "grad_norm", bad),
     ]
-    found = first_bad(build(history().records), uid(1), cells(points), points, range(2))
+    found = first_bad(build(history().records), uid(1), cells(points), seen(points, 2))
     assert found.cell is not None
     assert (found.cell.rank, found.cell.step, found.cell.signal) == (1, 20, "grad_norm_local")
     assert found.ties == []
     assert found.last_good_step == 19
     assert found.last_good_checkpoint == uid(10)
     assert found.first_bad_checkpoint == uid(30)
-    assert found.spread == ["step 20: reduced gradient abnormal on ranks 0, 1"]
+    assert found.later == ["step 20: reduced gradient norm abnormal on ranks 0, 1"]
+    assert found.spread == [
+        "step 20: the reduced gradient is abnormal on all 2 ranks that recorded it, while the gradients of rank 0 lie "
+        "in their range before the reduction: it was on rank 1 before the reduction, and on all of them after it"
+    ]
 
 
 def test_non_finite_beats_out_of_range_at_the_same_place() -> None:
@@ -129,14 +144,14 @@ def test_ties_are_all_named() -> None:
 def test_a_rank_that_stopped_recording_is_a_gap() -> None:
     """What the ledger does not show is said."""
     points = [*stream(1, 0, "loss", [*[1.0] * 19, math.nan]), *stream(1, 1, "loss", [1.0] * 5)]
-    found = first_bad(build(history().records), uid(1), cells(points), points, range(3))
+    found = first_bad(build(history().records), uid(1), cells(points), seen(points, 3))
     assert found.gaps == [
-        "rank 1 stopped recording after step 5",
-        "rank 2 recorded no values in this segment",
+        "rank 2 left nothing in this ledger: no journal and no values",
+        "rank 1 stopped recording after step 5, without a word of the end (killed, hanging, or the layer off)",
     ]
 
 
 def test_a_healthy_segment_has_no_first_bad_cell() -> None:
     """None is an answer."""
     points = stream(1, 0, "loss", healthy(40))
-    assert first_bad(build(history().records), uid(1), cells(points), points, range(1)).cell is None
+    assert first_bad(build(history().records), uid(1), cells(points), seen(points, 1)).cell is None

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lineage.ledger import series
+from lineage.ledger import series, tables
 from lineage.ledger.series import SeriesWriter
 from lineage.ledger.verify import verify
 
@@ -56,7 +56,7 @@ def test_the_stream_is_one_that_any_arrow_reader_reads(tmp_path: Path) -> None:
     w.write(ODD[2:])
     with w.path.open("rb") as f:
         table = pa.ipc.open_stream(f).read_all()
-    assert table.schema == series.PROBES
+    assert table.schema == tables.PROBES
     assert table.num_rows == len(ODD)
 
 
@@ -149,7 +149,7 @@ def test_non_finite_values_and_their_counts_come_back(tmp_path: Path) -> None:
 
 
 def test_no_column_has_a_type_that_spark_refuses() -> None:
-    for schema in series.TABLES.values():
+    for schema in tables.TABLES.values():
         for field in schema:
             kind = field.type
             assert not pa.types.is_unsigned_integer(kind), field
@@ -177,7 +177,7 @@ def test_duckdb_and_pyarrow_read_the_same_from_the_sealed_files(tmp_path: Path) 
 
 
 def test_columns_can_be_chosen_and_an_empty_ledger_gives_an_empty_table(tmp_path: Path) -> None:
-    assert series.read(tmp_path, "batches").schema == series.BATCHES
+    assert series.read(tmp_path, "batches").schema == tables.BATCHES
     assert series.read(tmp_path, "probes", ["step", "value"]).column_names == ["step", "value"]
     writer(tmp_path).write(probes(3))
     assert series.read(tmp_path, "probes", ["step"]).to_pydict() == {"step": [0, 1, 2]}

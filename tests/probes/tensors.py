@@ -10,6 +10,13 @@ import torch
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
+def nan_with_sign(dtype: Any) -> Any:
+    """One NaN whose sign bit is set, as arithmetic on x86 makes it: inf - inf, 0 / 0."""
+    found = torch.tensor([math.nan]).view(torch.int32).bitwise_or_(-(1 << 31)).view(torch.float32).to(dtype)
+    assert found.signbit().all()
+    return found
+
+
 def awkward(dtype: Any, *, seed: int = 1) -> dict[str, Any]:
     """Name -> tensor: tails of every kind, unaligned and strided views, broken and extreme elements."""
     g = torch.Generator().manual_seed(seed)
@@ -31,6 +38,8 @@ def awkward(dtype: Any, *, seed: int = 1) -> dict[str, Any]:
         "minus zero": -torch.zeros(3, dtype=dtype),
         "broken": broken,
         "only NaN": torch.full((2049,), math.nan, dtype=dtype),
+        "NaN with the sign bit": torch.cat([normal(2100), nan_with_sign(dtype)]),
+        "NaN of both signs": torch.cat([nan_with_sign(dtype), normal(300), -nan_with_sign(dtype)]),
         "one NaN in a tail": torch.cat([normal(2048), torch.tensor([math.nan], dtype=dtype)]),
     }
     if dtype != torch.float16:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import math
 from typing import Any
 
@@ -114,6 +116,27 @@ def test_a_block_that_did_not_run_is_absent() -> None:
     sheets, _ = attached(model)
     model.blocks[1](torch.ones(2, 13))
     assert {n for n, s in rows(sheets).items() if s} == {"blocks.1"}
+
+
+def test_a_model_with_hooks_can_be_saved_whole_and_its_copies_write_no_rows() -> None:
+    """Nothing of ours is in the file; a copy, as for weight averaging, is another model."""
+    model = net()
+    sheets, _ = attached(model)
+    copied = copy.deepcopy(model)
+    kept = io.BytesIO()
+    torch.save(model, kept)
+    assert b"lineage" not in kept.getvalue()
+    kept.seek(0)
+    loaded = torch.load(kept, weights_only=False)
+    ids = batch(1)[:, :-1]
+    model(ids)
+    before = rows(sheets)
+    assert None not in before.values()
+    for other in (copied, loaded):
+        other.tokens.weight.data.fill_(math.nan)
+        other(ids)
+        torch.compile(other, fullgraph=True, backend="eager")(ids)
+        assert rows(sheets) == before
 
 
 def test_the_deep_mode_names_the_first_non_finite_output_and_its_largest_finite_magnitude() -> None:

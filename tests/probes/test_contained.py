@@ -84,6 +84,23 @@ def test_modules_that_change_at_run_time_are_followed() -> None:
     probes.remove()
 
 
+def test_what_is_unfrozen_and_not_held_or_held_later_is_found() -> None:
+    """The optimizer was made with what was trainable then: an unfrozen layer never learns, until a group is added."""
+    model = net()
+    model.head.requires_grad_(False)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    probes = Probes(model=model, optimizer=optimizer, settings=Settings(follow_every=1))
+    assert probes.held is not None
+    assert probes.held.not_held == []
+    model.head.requires_grad_(True)
+    probes.finish(1)
+    assert probes.held.not_held == ["head.weight"]
+    optimizer.add_param_group({"params": list(model.head.parameters())})
+    probes.finish(2)
+    assert probes.held.not_held == []
+    probes.remove()
+
+
 def test_an_optimizer_of_another_kind_is_read_as_far_as_it_goes() -> None:
     class Odd(torch.optim.Optimizer):
         def __init__(self, params: Any) -> None:
@@ -172,6 +189,30 @@ def test_a_backward_pass_that_raises_leaves_nothing_for_the_next_step() -> None:
     assert len(gradients.order) == 14
     (sheet,) = sheets.all()
     assert len(sheet.keys) == 14
+
+
+@pytest.mark.parametrize("together", [None, True])
+def test_a_backward_pass_that_raised_and_is_tried_again_in_the_same_step_is_read(
+    together: bool | None,
+) -> None:
+    """As a loop does that runs out of memory and tries again."""
+    model, sheets = net(), Sheets()
+    gradients = Gradients(list(model.named_parameters()), sheets, Reader(), together=together)
+
+    def stop(grad: Any) -> None:
+        raise ValueError("the training code's own")
+
+    gradients.start()
+    handle = model.tokens.weight.register_hook(stop)
+    with pytest.raises(ValueError, match="own"):
+        loss_of(model, batch(1)).backward()
+    handle.remove()
+    model.zero_grad()
+    loss_of(model, batch(2)).backward()
+    (sheet,) = sheets.all()
+    read = {key.name: row for key, row in zip(sheet.keys, sheet.used().tolist(), strict=True)}
+    for name, p in model.named_parameters():
+        assert read[name][0] == pytest.approx(p.grad.double().square().sum().item(), rel=1e-5), name
 
 
 def _partial(rank: int, world: int) -> Any:

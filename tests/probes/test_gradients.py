@@ -101,6 +101,19 @@ def test_what_changes_at_run_time_is_followed() -> None:
     assert {"head.weight", "head.bias"} <= set(found(sheets))
 
 
+def test_what_becomes_trainable_or_is_made_by_the_first_forward_pass_is_read() -> None:
+    """A layer that was frozen at the start, and a lazy one, which has no parameters before it was used."""
+    model, sheets = nn.Sequential(nn.Linear(3, 3), nn.LazyLinear(2)), Sheets()
+    model[0].requires_grad_(False)
+    gradients = Gradients(named(model), sheets, Reader())
+    model(torch.ones(1, 3)).sum().backward()
+    model[0].requires_grad_(True)
+    gradients.start()
+    model(torch.ones(1, 3)).sum().backward()
+    assert set(found(sheets)) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert gradients.not_read == {}
+
+
 def test_after_remove_no_hook_is_left() -> None:
     model = net()
     gradients = Gradients(named(model), Sheets(), Reader())
@@ -318,11 +331,11 @@ def test_flat_parameters_are_read_by_parameter_before_the_reduction_and_their_sh
 
 def test_a_flat_buffer_with_a_gradient_missing_is_read_as_a_group() -> None:
     flat = torch.arange(12.0)
-    assert [n for n, _ in places(flat, 2, [("a", (3, 1)), ("b", (4, 2))])] == ["a", "b"]
-    pieces = dict(places(flat, 2, [("a", (3, 1)), ("b", (4, 2))]))
+    assert [n for n, _ in places(flat, 2, [("a", (3, 1)), ("b", (4, 2))], "a")] == ["a", "b"]
+    pieces = dict(places(flat, 2, [("a", (3, 1)), ("b", (4, 2))], "a"))
     assert [p.tolist() for p in pieces["a"]] == [[0.0, 1.0], [6.0]], (
         "the padding of a's second chunk is left out"
     )
     assert [p.tolist() for p in pieces["b"]] == [[2.0, 3.0, 4.0, 5.0], [8.0, 9.0, 10.0, 11.0]]
-    ((name, whole),) = places(flat, 2, [("a", (3, 1)), ("b", (4, 2)), ("c", (5, 5))])
+    ((name, whole),) = places(flat, 2, [("a", (3, 1)), ("b", (4, 2)), ("c", (5, 5))], "a")
     assert (name, whole.numel()) == ("group:a", 12)

@@ -27,6 +27,7 @@ OPTIMIZERS = {
     "AdamW, rate as a tensor": lambda p: torch.optim.AdamW(p, lr=torch.tensor(1e-2), foreach=False),
     "Adam with L2": lambda p: torch.optim.Adam(p, lr=1e-2, weight_decay=0.1, betas=(0.8, 0.95)),
     "SGD": lambda p: torch.optim.SGD(p, lr=1e-2, weight_decay=0.1),
+    "SGD maximize": lambda p: torch.optim.SGD(p, lr=1e-2, weight_decay=0.1, maximize=True),
     "SGD with momentum": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, weight_decay=0.1),
 }
 
@@ -123,6 +124,30 @@ def test_step_counters_that_part_are_shown_and_what_was_not_updated_has_no_updat
     assert Key("update", "b.weight") not in frames[1].found
     assert Key("update", "b.weight") in frames[2].found
     probes.remove()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_step_that_leaves_a_parameter_alone_shows_no_update_of_it(name: str, every: int) -> None:
+    """A step that the loop skips, and one in which an expert got no tokens, however long ago the last look was."""
+    model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
+    optimizer = OPTIMIZERS[name](model.parameters())
+    probes = Probes(model=model, optimizer=optimizer, settings=Settings(state_every=every))
+    updated = {}
+    for step in range(1, 8):
+        probes.start()
+        optimizer.zero_grad()
+        used = "a" if step == 7 else "ab"
+        sum(model[k](torch.ones(4)).sum() for k in used).backward()
+        if step != 4:
+            optimizer.step()
+        probes.finish(step)
+        (frame,) = probes.arrived()
+        updated[step] = {n for n, _ in frame.of("update")}
+    probes.remove()
+    assert updated[1] == {"a.weight", "a.bias", "b.weight", "b.bias"}
+    assert updated[4] == set()
+    assert updated[7] == {"a.weight", "a.bias"}
 
 
 def test_parameters_that_the_optimizer_does_not_hold_or_holds_wrongly_are_named() -> None:

@@ -128,17 +128,20 @@ def _wrap_fsdp2(model: Any) -> Any:
     return fully_shard(model)
 
 
-def _both(rank: int, world: int, kind: str) -> Any:
+def _both(rank: int, world: int, kind: str, micro: int) -> Any:
     wrap = {"DDP": _wrap_ddp, "FSDP2": _wrap_fsdp2}[kind]
     gate = kind == "DDP"
-    return [train(wrap, probes_on=on, rank=rank, gate=gate) for on in (True, False)]
+    return [train(wrap, probes_on=on, rank=rank, gate=gate, micro=micro) for on in (True, False)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "world"), [("DDP", 2), ("DDP", 3), ("FSDP2", 2)])
-def test_ranks_train_the_same_with_and_without(tmp_path: Path, kind: str, world: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "world", "micro"),
+    [("DDP", 2, 1), ("DDP", 3, 1), ("FSDP2", 2, 1), ("DDP", 3, 3), ("FSDP2", 2, 3)],
+)
+def test_ranks_train_the_same_with_and_without(tmp_path: Path, kind: str, world: int, micro: int) -> None:
     if kind == "FSDP2" and not ranks.FSDP2_ON_CPU:
         pytest.skip("FSDP2 does not run on a CPU with this torch")
-    for on, off in ranks.run(functools.partial(_both, kind=kind), world, tmp_path):
+    for on, off in ranks.run(functools.partial(_both, kind=kind, micro=micro), world, tmp_path):
         assert on == off
-        assert len(on) == 3 * STEPS
+        assert len(on) == (2 + micro) * STEPS

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 import lineage
 from lineage.ledger import health
 from lineage.ledger.reader import Ledger
+from lineage.recorder.declared_mix import UNSEEN
 
 from .loop import Loop, attach, only
 
@@ -206,6 +207,15 @@ def test_another_mixture_than_the_declared_one_is_found(tmp_path: Path, declared
         assert sorted(found) == (["LIN-B006"] if name == "as" else ["LIN-B005", "LIN-B006"])
         assert (found["LIN-B006"].payload.names, found["LIN-B006"].step) == (["math"], 79)
     assert found["LIN-B005"].payload.values["share of code"].value == pytest.approx(0.5)
+
+
+def test_a_declared_mixture_that_batches_do_not_show_is_said(tmp_path: Path) -> None:
+    """Nothing is compared without domains, and silence would look like a mixture that is as declared."""
+    loop = Tokens(tmp_path, mix={"web": 0.7, "code": 0.3})
+    for s in range(1, 4):
+        loop.train(ids(s))
+    assert [g for g in loop.rec.gaps if "mixture of domains" in g] == [UNSEEN]
+    loop.close()
 
 
 def test_losses_by_domain_are_signals(tmp_path: Path) -> None:

@@ -57,6 +57,22 @@ def test_weights_moments_and_updates_are_read_each_tenth_step(tmp_path: Path) ->
     assert norm[21] == pytest.approx(math.sqrt(sum(r["sumsq"] for r in at_end)))
 
 
+def test_an_update_that_cannot_be_computed_has_a_proxy_that_says_so(tmp_path: Path) -> None:
+    """RMSprop: learning rate times the norm of the gradient, beside the weight of the same step."""
+    loop = Loop(clip=None)
+    loop.optimizer = torch.optim.RMSprop(loop.model.parameters(), lr=0.25)
+    with attach(loop, tmp_path) as rec:
+        loop.run(rec, 1)
+        gradients = {n: float(p.grad.double().norm()) for n, p in loop.model.named_parameters()}
+    found = rows(tmp_path, "tensors")
+    assert not [r for r in found if r["kind"] == "update"]
+    proxies = {r["tensor"]: r for r in found if r["kind"] == "update_proxy"}
+    assert proxies.keys() == gradients.keys() == {r["tensor"] for r in found if r["kind"] == "weight"}
+    for name, norm in gradients.items():
+        assert math.sqrt(proxies[name]["sumsq"]) == pytest.approx(0.25 * norm, rel=1e-5)
+        assert proxies[name]["largest"] is None
+
+
 def test_state_every_is_a_setting(tmp_path: Path) -> None:
     """0 leaves the state alone, 2 reads it at every other step."""
     for every, steps in ((0, []), (2, [1, 3, 5])):
@@ -184,7 +200,10 @@ def test_probes_can_be_switched_off(tmp_path: Path) -> None:
         loop.run(rec, 3)
         assert not any(p._post_accumulate_grad_hooks for p in loop.model.parameters())
     assert rows(tmp_path, "tensors") == []
-    assert {r["signal"] for r in rows(tmp_path, "probes")} == {"loss", "lr", "grad_norm", "clip_threshold"}
+    assert {r["signal"] for r in rows(tmp_path, "probes")} == {
+        *("loss", "lr", "grad_norm", "clip_threshold"),
+        *("time_step", "time_between"),
+    }
 
 
 def test_the_gate_is_off_and_holds_a_broken_step_back_where_it_is_asked_for(tmp_path: Path) -> None:
@@ -203,6 +222,41 @@ def test_the_gate_is_off_and_holds_a_broken_step_back_where_it_is_asked_for(tmp_
         held = {r["step"]: r["value"] for r in rows(root, "probes") if r["signal"] == "update_held_back"}
         assert held == ({1: 0.0, 2: 0.0, 3: 0.0, 4: 0.0, 5: 1.0, 6: 0.0} if gate else {})
         assert not loop.optimizer._optimizer_step_pre_hooks
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_the_gate_held_back_shows_no_update(tmp_path: Path, fused: bool) -> None:
+    """Weights and moments are read at that step, and what they would give is the update of the one before."""
+    loop = Loop()
+    loop.optimizer = torch.optim.AdamW(loop.model.parameters(), fused=fused)
+    loop.scheduler = torch.optim.lr_scheduler.ConstantLR(loop.optimizer)
+    with attach(loop, tmp_path, gate=True, state_every=2) as rec:
+        loop.run(rec, 6, spoil=5)
+    found = rows(tmp_path, "tensors")
+    assert {r["step"] for r in found if r["kind"] == "weight"} == {1, 3, 5}
+    assert {r["step"] for r in found if r["kind"] == "update"} == {1, 3}
+
+
+def test_a_layer_that_is_unfrozen_between_two_steps_is_read_in_the_next(tmp_path: Path) -> None:
+    loop = Loop()
+    loop.model[0].requires_grad_(False)
+    with attach(loop, tmp_path) as rec:
+        loop.run(rec, 2)
+        loop.model[0].requires_grad_(True)
+        loop.run(rec, 4)
+    read = {(r["tensor"], r["step"]) for r in rows(tmp_path, "tensors") if r["kind"] == "gradient"}
+    assert {step for name, step in read if name == "0.weight"} == {3, 4}
+
+
+def test_a_model_can_be_saved_whole_from_the_start(tmp_path: Path) -> None:
+    """Before the first forward pass, whose precision a hook looks at, and after it."""
+    loop = Loop()
+    with attach(loop, tmp_path / "runs", activations=True) as rec:
+        for done in (0, 2):
+            loop.run(rec, done)
+            torch.save(loop.model, tmp_path / "model.pt")
+            loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+            assert torch.equal(loaded[0].weight, loop.model[0].weight)
 
 
 def test_activations_are_asked_for_and_each_block_has_a_row(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import lineage
 from lineage import report
 from lineage.judge.firstbad import Point
-from lineage.report import as_html, as_markdown, charts, grid, series
+from lineage.report import as_html, as_markdown, charts, series
 
 from . import pages
 
@@ -117,27 +117,6 @@ def test_thinning_keeps_the_ends_and_every_spike_and_at_most_the_points_asked_fo
     assert thin[0][0] == 1
     assert all(math.isfinite(v) for _, v in thin)
     assert series.non_finite(line) == [(8, line[7][1])]
-
-
-def test_of_a_thousand_ranks_the_grid_shows_those_that_went_bad_first() -> None:
-    values = {r: dict.fromkeys(range(1, 21), 1.0) for r in range(1000)}
-    values[777][20] = math.nan
-    values[901][20] = math.nan
-    curves = _curves(values)
-    from lineage.judge import firstbad
-    from lineage.judge.graph import Graph
-
-    cells = firstbad.cells(curves.points())
-    bad = firstbad.first_bad(Graph(), SEGMENT, cells)
-    laid = grid.grid(bad, cells, curves)
-    assert laid is not None
-    shown = [rank for rank, _ in laid.rows]
-    assert len(shown) == grid.MOST_RANKS
-    assert {777, 901, 0} <= set(shown)
-    squares = {rank: squares[-1].kind for rank, squares in laid.rows}
-    assert (squares[777], squares[901], squares[0]) == ("first", "tie", "fine")
-    assert laid.more is not None
-    assert "1,000 ranks" in laid.more
 
 
 def test_a_mean_over_ranks_does_not_hide_a_rank_that_is_not_finite() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import schemas as s
@@ -186,6 +187,10 @@ def cell(rank: int) -> s.Cell:
         abnormal="non_finite",
         value=math.nan,
         text=f"rank {rank}, step 2,004: the local gradient norm is not a number",
+        layer="blocks.3",
+        tensor="blocks.3.attn.weight",
+        order=7,
+        last_good=2000,
     )
 
 
@@ -227,6 +232,7 @@ def first_half() -> list[tuple[int | None, s.Model]]:
                         saved=sha("moments"),
                         live=sha("zeros"),
                         text="the optimizer's moments are zero after the load: they were not restored",
+                        parts={"torch": Scalar.of("9f86d081884c7d65")},
                     )
                 ],
             ),
@@ -357,8 +363,37 @@ def second_half() -> list[tuple[int | None, s.Model]]:
                 last_good_step=2003,
                 last_good_checkpoint=CHECKPOINT,
                 first_bad_checkpoint=uid(0x12),
+                place=s.Place(node="n-1", local_rank=1, device="GPU-1", pid=2),
                 spread=["rank 1, step 2,004", "all ranks, step 2,005"],
+                later=["step 2,005: loss abnormal on ranks 0, 1"],
+                samples=[
+                    s.BadSample(
+                        micro=1,
+                        place=5,
+                        sample="doc-17",
+                        digest="00ff",
+                        loss=math.nan,
+                        text="sample 5: loss is NaN",
+                    )
+                ],
+                symptoms=[
+                    s.Symptom.model_validate(
+                        {
+                            "class": "one_rank",
+                            "reason": "7 of 8 ranks are in range",
+                            "evidence": ["on node n-1"],
+                            "checks": [
+                                {
+                                    "text": "its batch on another rank",
+                                    "source": "a paper",
+                                    "command": "lineage show",
+                                }
+                            ],
+                        }
+                    )
+                ],
                 gaps=["rank 3 recorded nothing"],
+                not_shown=["which sample of the batch"],
             ),
         ),
         (
@@ -459,7 +494,56 @@ def second_half() -> list[tuple[int | None, s.Model]]:
                 remedy="give them to the optimizer, or set requires_grad to False",
             ),
         ),
+        (None, event()),
+        (
+            1,
+            s.Agreement(
+                every=50,
+                groups=[
+                    s.AgreementGroup(
+                        id="27e955333e68",
+                        how="ddp",
+                        ranks="0-3,8-11",
+                        text="under one DistributedDataParallel",
+                        tensors=24,
+                    )
+                ],
+                undeclared=2,
+                left_out={
+                    "norm.running_mean": "each rank keeps running statistics of its own batches (BatchNorm)"
+                },
+            ),
+        ),
     ]
+
+
+def event() -> Any:
+    """An Xid of a kernel log, with every field set."""
+    return s.Event(
+        key=sha("event"),
+        when=datetime(2026, 11, 29, 16, 0, 16, tzinfo=UTC),
+        until=datetime(2026, 11, 29, 16, 0, 17, tzinfo=UTC),
+        written="Nov 29 16:00:16",
+        zone="given",
+        clock="node1",
+        shift=0.25,
+        precision=1.0,
+        nodes=["node1"],
+        device_uuid="GPU-5f0c9a1e-0000-4000-8000-000000000001",
+        device_index=0,
+        device_pci="0000:07:00",
+        rank=0,
+        pid=4242,
+        category="xid",
+        code="79",
+        severity="fault",
+        text="NVRM: Xid (PCI:0000:07:00): 79, pid=4242, GPU has fallen off the bus.",
+        meaning="the GPU has fallen off the bus",
+        values={"xid": Scalar.of(79)},
+        count=2,
+        source=s.EventSource(format="kernel", file="messages", line=812),
+        problems=["its year is not written"],
+    )
 
 
 def reported() -> Any:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import schemas
-from lineage.ledger import series
+from lineage.ledger import tables
 from lineage.ledger.files import root_of as manifest_root
 from lineage.ledger.seal import root_of as seal_root
 
@@ -48,7 +48,7 @@ def test_the_page_lists_every_field_of_the_envelope_and_every_column_of_the_seri
     envelope = FORMAT.partition("### The envelope")[2].partition("###")[0]
     fields = [f.alias or name for name, f in schemas.Envelope.model_fields.items()]
     assert re.findall(r"^\| `(\w+)` \|", envelope, re.M) == fields
-    for table, schema in series.TABLES.items():
+    for table, schema in tables.TABLES.items():
         (columns,) = re.findall(rf"^\| `{table}` \| [^|]* \| (.*) \|$", FORMAT, re.M)
         assert columns.split(", ") == schema.names
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import text
 from .._rooms import schemas
 from ..base import Shown
 from .numbered import held
@@ -219,9 +220,13 @@ def first_bad(payload: schemas.FirstBad) -> str:
         line = "No abnormal value is in the ledger."
     else:
         c = payload.cell
-        line = f"First bad: step {c.step:,}, rank {c.rank}, {c.signal} ({c.abnormal}): {c.text}"
+        of = f", tensor {c.tensor}" if c.tensor else f", layer {c.layer}" if c.layer else ""
+        line = f"First bad: step {c.step:,}, rank {c.rank}{of}, {c.signal} ({c.abnormal}): {c.text}"
+    seen = text.symptoms(payload)
+    line += f". Seen {seen}." if seen else ""
     if payload.ties:
-        line += f" At the same step: ranks {', '.join(str(t.rank) for t in payload.ties)}."
+        more = f" and {len(payload.ties) - 16} more" if len(payload.ties) > 16 else ""
+        line += f" At the same step: ranks {', '.join(str(t.rank) for t in payload.ties[:16])}{more}."
     if payload.last_good_step is not None:
         line += f" Last good step: {payload.last_good_step:,}."
     if payload.last_good_checkpoint:

@@ -83,6 +83,8 @@ def first_bad(h: Handle, record: Shown, page: Page) -> str | None:
         line = "nothing abnormal is recorded"
     else:
         line = words.cell(f.cell, h.segments.get(f.cell.segment) or page.number(f.cell.segment))
+        seen = text.symptoms(f)
+        line += f"; seen {seen}" if seen else ""
         if f.last_good_step is not None:
             line += f"; last good step {f.last_good_step:,}"
     if f.gaps:

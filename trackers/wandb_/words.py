@@ -61,4 +61,6 @@ def cell(found: schemas.Cell, segment: int = 1) -> str:
         if found.abnormal == "non_finite"
         else f"is out of its range ({number(found.value)})"
     )
-    return f"{where(found.rank, found.step, segment)}: {signal(found.signal)} {state}"
+    named = (found.tensor or found.layer) if found.signal not in SIGNALS else None  # a norm is of all of them
+    of = f" of {named}" if named else ""
+    return f"{where(found.rank, found.step, segment)}: {signal(found.signal)}{of} {state}"
