@@ -20,7 +20,8 @@ from tests.probes import ranks
 from tests.ranks import faults, tensor_parallel
 from tests.ranks.faults import EVERY, Fault, Loop
 
-SEEDS = int(os.environ.get("LINEAGE_FAULT_SEEDS", "1"))
+_asked = os.environ.get("LINEAGE_FAULT_SEEDS", "1").split("-")
+SEEDS = range(int(_asked[0]), int(_asked[1]) + 1) if len(_asked) == 2 else range(int(_asked[0]))
 """Seeds of each kind: one in an everyday run; docs/ranks.md has the table of twenty."""
 WORLD = 3
 STATE = ("flip_weight", "flip_moment1", "flip_moment2", "flip_buffer", "other_start", "clip_one_rank")
@@ -46,10 +47,10 @@ PARTS = {
 }
 
 
-def body(rank: int, world: int, root: str, seeds: int) -> dict[str, list[str]]:
+def body(rank: int, world: int, root: str, seeds: range) -> dict[str, list[str]]:
     """Every run of one rank; returns what only the run itself knows: the parameters of the bucket left out."""
     buckets = {}
-    for seed in range(seeds):
+    for seed in seeds:
         for kind in PLAIN:
             fault = None if kind == "healthy" else faults.draw(kind, seed, world)
             loop = Loop(Path(root), f"{kind}-{seed}", seed, fault)
@@ -117,7 +118,7 @@ def plain(finding: Any, name: str) -> Any:
     return finding.values[name].plain()
 
 
-seeds = pytest.mark.parametrize("seed", range(SEEDS))
+seeds = pytest.mark.parametrize("seed", SEEDS)
 
 
 @seeds
@@ -271,33 +272,33 @@ def _command(name: str, ledger: Path, *more: str) -> tuple[int, str]:
 
 
 def test_the_command_says_who_differs_in_what_since_when_and_its_exit_code_tells(runs: Runs) -> None:
-    fault = faults.draw("flip_weight", 0, WORLD)
-    code, text = _command("ranks", runs.path("flip_weight", 0))
+    fault = faults.draw("flip_weight", SEEDS[0], WORLD)
+    code, text = _command("ranks", runs.path("flip_weight", SEEDS[0]))
     assert code == 1
     assert f"rank {fault.rank} holds other bits than" in text
     assert "Weights differ and their moments do not" in text
     assert fault.tensor in text
-    code, text = _command("ranks", runs.path("healthy", 0))
+    code, text = _command("ranks", runs.path("healthy", SEEDS[0]))
     assert code == 0
     assert "ranks agree on all of them" in text
-    code, text = _command("ranks", runs.path("flip_weight", 0), "--json")
+    code, text = _command("ranks", runs.path("flip_weight", SEEDS[0]), "--json")
     (segment,) = json.loads(text)["segments"]
     (d,) = segment["disagreements"]
     assert (d["kind"], d["tensor"], d["odd_ranks"]) == ("weight", fault.tensor, [fault.rank])
 
 
 def test_the_finding_is_written_while_the_run_goes_on_and_shown_with_the_run(runs: Runs) -> None:
-    ledger = Ledger(runs.path("flip_weight", 0))
+    ledger = Ledger(runs.path("flip_weight", SEEDS[0]))
     live = [r for r in ledger.of("finding") if r.payload.code == "LIN-R001"]
     assert [r.rank for r in live] == [0]  # the lowest rank of the group compares
     assert [r.payload.code for r in ledger.of("alarm") if r.payload.signal == "replicas"] == ["LIN-A007"]
-    _, text = _command("show", runs.path("flip_weight", 0))
+    _, text = _command("show", runs.path("flip_weight", SEEDS[0]))
     assert "LIN-R001" in text
 
 
 def test_replicas_that_differ_break_what_rests_on_the_weights(runs: Runs) -> None:
-    fault = faults.draw("flip_weight", 0, WORLD)
-    code, text = _command("verdict", runs.path("flip_weight", 0), "--json")
+    fault = faults.draw("flip_weight", SEEDS[0], WORLD)
+    code, text = _command("verdict", runs.path("flip_weight", SEEDS[0]), "--json")
     assert code == 1
     verdict = json.loads(text)["verdict"]
     broken = {c["claim"] for c in verdict["claims"] if c["status"] == "broken"}
