@@ -304,5 +304,7 @@ def test_replicas_that_differ_break_what_rests_on_the_weights(runs: Runs) -> Non
     broken = {c["claim"] for c in verdict["claims"] if c["status"] == "broken"}
     assert broken == {"loss_curve", "scaling_law", "ablation", "evaluation"}
     chain = next(c for c in verdict["claims"] if c["claim"] == "loss_curve")["chain"]
-    (link,) = [k for k in chain if k["code"] == "LIN-A007"]  # where rank 0 is hit, its write is in the chain too
+    (link,) = [
+        k for k in chain if k["code"] == "LIN-A007"
+    ]  # where rank 0 is hit, its write is in the chain too
     assert f"rank {fault.rank}" in link["text"]
