@@ -9,11 +9,14 @@ is declared; whether ranks agree on it can still be observed.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
+from ..judge import rank_sets
 from . import digest, digest_shards
 from .names import clean
 from .watched import Watched
@@ -22,13 +25,29 @@ WHOLE = "whole"
 How = Literal["ddp", "mesh", "fsdp", "declared"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
-    """Ranks that must hold the same, and what says so."""
+    """Ranks that must hold the same, and what says so.
+
+    It is asked for once for each tensor of a model: what is made of thousands of ranks is made once, and kept.
+    """
 
     how: How
     ranks: tuple[int, ...]
     text: str
+
+    @cached_property
+    def id(self) -> str:
+        """A short name of the set of ranks, the same on all of them."""
+        return hashlib.sha256(rank_sets.text(self.ranks).encode()).hexdigest()[:12]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Group):
+            return NotImplemented
+        return self is other or (self.id, self.how, self.text) == (other.id, other.how, other.text)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
 
 @dataclass(frozen=True)
@@ -67,12 +86,17 @@ class Placed:
         )
 
 
+Known = dict[tuple[int, tuple[str, ...]], Group]
+"""The groups that a look has made: by the id of a mesh and the placements on it, of a process group and its text."""
+
+
 @dataclass
 class Placements:
     """All tensors of the state, and those that are left out, with the reason."""
 
     placed: list[Placed] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    groups: Known = field(default_factory=dict)
 
 
 FIRST, SECOND = ("exp_avg", "momentum_buffer"), ("exp_avg_sq",)
@@ -116,8 +140,8 @@ def _place(
 ) -> Placed | None:
     """Add one tensor, or the reason why it is left out."""
     try:
-        part, own = _part(tensor)
-        megatron = _megatron(tensor) if part == WHOLE else None
+        part, own = _part(tensor, out.groups)
+        megatron = _megatron(tensor, out.groups) if part == WHOLE else None
         if megatron is not None:
             part, own = megatron
         held = tensor.to_local() if hasattr(tensor, "placements") else tensor
@@ -167,7 +191,7 @@ def _torch() -> Any:
     return sys.modules["torch"]
 
 
-def _part(tensor: Any) -> tuple[str, tuple[Group, ...]]:
+def _part(tensor: Any, known: Known) -> tuple[str, tuple[Group, ...]]:
     """The part that a distributed tensor's shard is, and the ranks with the same; a plain tensor is whole."""
     if not hasattr(tensor, "placements"):
         return WHOLE, ()
@@ -186,9 +210,14 @@ def _part(tensor: Any) -> tuple[str, tuple[Group, ...]]:
             alike.append(name)
         else:
             parts.append(f"{placement} {place + 1} of {size}")
-    ranks = tuple(int(r) for r in mesh.mesh[tuple(index)].flatten().tolist())
-    text = f"replicated along {', '.join(alike)} of the device mesh"
-    return ", ".join(parts) or WHOLE, (Group("mesh", ranks, text),) if alike else ()
+    part = ", ".join(parts) or WHOLE
+    if not alike:
+        return part, ()
+    key = (id(mesh), tuple(map(str, placements)))
+    if key not in known:
+        ranks = tuple(mesh.mesh[tuple(index)].flatten().tolist())
+        known[key] = Group("mesh", ranks, f"replicated along {', '.join(alike)} of the device mesh")
+    return part, (known[key],)
 
 
 def _declared(replicas: Sequence[Sequence[int]] | None) -> tuple[Group, ...]:
@@ -281,17 +310,17 @@ def kind_of(key: str) -> str:
     return "moment1" if key in FIRST else "moment2" if key in SECOND else f"state:{key}"
 
 
-def _megatron(p: Any) -> tuple[str, tuple[Group, ...]] | None:
+def _megatron(p: Any, known: Known) -> tuple[str, tuple[Group, ...]] | None:
     """Part and groups of a parameter as Megatron-LM marks it; None where it is not marked, or Megatron is not there."""
     state = sys.modules.get("megatron.core.parallel_state")
     if state is None or not hasattr(p, "tensor_model_parallel"):
         return None
     expert = not getattr(p, "allreduce", True)
     if expert:
-        data, whose = _ranks(state.get_expert_data_parallel_group()), " of these experts"
+        data, whose = state.get_expert_data_parallel_group(), " of these experts"
     else:
-        data, whose = _ranks(state.get_data_parallel_group(with_context_parallel=True)), ""
-    groups = [Group("mesh", data, f"data-parallel ranks{whose} (Megatron)")]
+        data, whose = state.get_data_parallel_group(with_context_parallel=True), ""
+    groups = [_of(known, data, f"data-parallel ranks{whose} (Megatron)")]
     at, of = state.get_tensor_model_parallel_rank(), state.get_tensor_model_parallel_world_size()
     parts = [f"stage {state.get_pipeline_model_parallel_rank() + 1}"]
     if expert:
@@ -299,6 +328,14 @@ def _megatron(p: Any) -> tuple[str, tuple[Group, ...]] | None:
     if expert or p.tensor_model_parallel:
         parts.append(f"tensor {at + 1} of {of}")
     else:
-        alike = _ranks(state.get_tensor_model_parallel_group())
-        groups.append(Group("mesh", alike, "replicated over tensor parallelism (Megatron)"))
+        alike = state.get_tensor_model_parallel_group()
+        groups.append(_of(known, alike, "replicated over tensor parallelism (Megatron)"))
     return ", ".join(parts), tuple(groups)
+
+
+def _of(known: Known, process_group: Any, text: str) -> Group:
+    """The group of a process group, made once in a look."""
+    key = (id(process_group), (text,))
+    if key not in known:
+        known[key] = Group("mesh", _ranks(process_group), text)
+    return known[key]

@@ -56,7 +56,7 @@ class Finding:
     severity: Severity
     text: str
     """what was found, and where"""
-    todo: str
+    remedy: str
     component: str | None = None
     certain: bool = True
     """False where a lawful cause is possible, such as file times after a copy"""
@@ -106,14 +106,14 @@ class Contents:
         code: str,
         severity: Severity,
         text: str,
-        todo: str,
+        remedy: str,
         component: str | None = None,
         *,
         certain: bool = True,
     ) -> None:
         """Add a finding; the same text is said once."""
         if all(f.text != text for f in self.findings):
-            self.findings.append(Finding(code, severity, text, todo, component, certain))
+            self.findings.append(Finding(code, severity, text, remedy, component, certain))
 
     @property
     def worst(self) -> Severity | None:

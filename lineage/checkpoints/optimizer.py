@@ -70,21 +70,21 @@ def _keeps_nothing(group: dict[str, Any]) -> bool:
 
 def check(c: Contents, made: State, what: str, *, skips: bool = False) -> None:
     """Say what is missing in an optimizer's state. `skips`: steps may have been skipped, as with a scaler."""
-    todo = "Resume from a checkpoint that has the moments, or warm the learning rate up again and say so in the record."
+    remedy = "Resume from a checkpoint that has the moments, or warm the learning rate up again and say so in the record."
     started = c.step is None or c.step > 0
     if made.needs and started and made.params and not made.held:
         c.find(
             "LIN-K005",
             "differs",
             f"{what} holds no state for any of its {made.params:,} parameters: no moments, no step counters",
-            todo,
+            remedy,
             "optimizer_state",
         )
         c.part("optimizer_state", "missing", f"{what} is there, without state")
         c.part("optimizer_step", "missing", "no step counter")
         return
     if made.needs and made.held and not made.kinds:
-        c.find("LIN-K005", "differs", f"{what} holds step counters and no moments", todo, "optimizer_state")
+        c.find("LIN-K005", "differs", f"{what} holds step counters and no moments", remedy, "optimizer_state")
         c.part("optimizer_state", "missing", f"{what} has no moments")
     else:
         kinds = ", ".join(sorted(made.kinds)) or "nothing kept, as this optimizer needs"

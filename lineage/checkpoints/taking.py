@@ -36,8 +36,8 @@ def failed(
     elif isinstance(error, CutOff | Damaged):
         c.find("LIN-K002", severity, text, _AGAIN, component)
     else:
-        todo = "Make it readable, or wait until it is written, and look again."
-        c.find("LIN-K015", severity, text, todo, component)
+        remedy = "Make it readable, or wait until it is written, and look again."
+        c.find("LIN-K015", severity, text, remedy, component)
 
 
 def attempt(

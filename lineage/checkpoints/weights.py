@@ -20,7 +20,7 @@ SINGLE = (
     *("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin"),
 )
 _SHARD = re.compile(r".*-(\d{5})-of-(\d{5})\.(safetensors|bin)$")
-_TODO = "Copy the missing files again from where they were written, or take an earlier checkpoint."
+_REMEDY = "Copy the missing files again from where they were written, or take an earlier checkpoint."
 
 
 def candidates(folder: Folder) -> list[str]:
@@ -83,7 +83,7 @@ def _indexed(c: Contents, folder: Folder, index: str) -> set[str]:
     known = data.get("weight_map") if isinstance(data, dict) else None
     if not isinstance(known, dict):
         if data is not None:
-            c.find("LIN-K002", "fails", f"{index} has no weight_map", _TODO, "weights")
+            c.find("LIN-K002", "fails", f"{index} has no weight_map", _REMEDY, "weights")
         return set()
     files: dict[str, set[str]] = {}
     for tensor, file in known.items():
@@ -100,7 +100,7 @@ def _indexed(c: Contents, folder: Folder, index: str) -> set[str]:
             "fails",
             f"{len(gone)} of the {len(files)} files that {index} names are missing ({_some(sorted(gone))}), with "
             f"{lost:,} of {len(known):,} tensors",
-            _TODO,
+            _REMEDY,
             "weights",
         )
     for file in sorted(set(files) - set(gone)):
@@ -121,7 +121,7 @@ def _same(c: Contents, index: str, file: str, named: set[str], there: set[str]) 
             "LIN-K003",
             "fails",
             f"{index} says that {file} holds {_some(lost)}{_more(lost)}, and it does not",
-            _TODO,
+            _REMEDY,
             "weights",
         )
     if more := sorted(there - named):
@@ -153,7 +153,7 @@ def _numbered(c: Contents, folder: Folder, shards: list[str]) -> None:
         text = f"the index of the {int(count)} shards is missing"
         if gone:
             text += f", and {len(gone)} of the shards: numbers {_some([str(n) for n in gone])}"
-        c.find("LIN-K001", "fails", text, _TODO, "weights")
+        c.find("LIN-K001", "fails", text, _REMEDY, "weights")
 
 
 def _some(names: list[str]) -> str:

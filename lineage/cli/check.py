@@ -27,7 +27,7 @@ def command(
     Exit code 1 where one of them does not show what happened, 4 where there is none to judge; notes do not count.
     """
     subject = find(run)
-    chosen = [s for s in subject.ledger.segments if _meant(subject, s, segment)]
+    chosen = [s for s in subject.ledger.segments if meant(subject, s, segment)]
     judged = [(s, health.check(subject.ledger, s)) for s in chosen]
     if as_json:
         emit({"run": subject.ledger.run, "segments": [_data(s, h) for s, h in judged]})
@@ -45,7 +45,8 @@ NOTHING = (
 )
 
 
-def _meant(subject: Subject, s: SegmentView, number: int | None) -> bool:
+def meant(subject: Subject, s: SegmentView, number: int | None) -> bool:
+    """Whether a segment is asked for: by its number, by what the subject names, else each."""
     if number is not None:
         return s.number == number
     return subject.segment in (None, s.uid)

@@ -102,7 +102,7 @@ def _print(c: Contents, *, tensors: bool) -> None:
         console.print(
             f"\n[{_STYLE[f.severity]}]{_SAID[f.severity]}{sure}[/]  [bold]{f.code}[/] {escape(f.text)}"
         )
-        console.print(f"  do: {escape(f.todo)}")
+        console.print(f"  do: {escape(f.remedy)}")
     for name, value in list(c.digests.items())[:_SHOWN]:
         console.print(f"  {value}  {escape(name)}")
     if len(c.digests) > _SHOWN:
@@ -163,7 +163,7 @@ def _plain(c: Contents) -> dict[str, Any]:
                 "certain": f.certain,
                 "component": f.component,
                 "text": f.text,
-                "todo": f.todo,
+                "remedy": f.remedy,
             }
             for f in c.findings
         ],

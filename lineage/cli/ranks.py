@@ -13,8 +13,8 @@ from ..judge.agreement import Disagreement
 from ..ledger import beside
 from ..ledger.beside import Beside
 from ..ledger.reader import SegmentView
-from .check import STYLE
-from .common import Exit, Json, Run, Subject, console, damage, emit, ending, find, step_text, table
+from .check import STYLE, meant
+from .common import Exit, Json, Run, console, damage, emit, ending, find, step_text, table
 
 NAME = "ranks"
 MOST = 20
@@ -31,7 +31,7 @@ def command(
     Exit code 1 where ranks differ that must not, 4 where nothing could be compared; notes do not count.
     """
     subject = find(run)
-    chosen = [s for s in subject.ledger.segments if _meant(subject, s, segment)]
+    chosen = [s for s in subject.ledger.segments if meant(subject, s, segment)]
     found = [(s, beside.compare(subject.ledger, s)) for s in chosen]
     if as_json:
         emit({"run": subject.ledger.run, "segments": [_data(s, b) for s, b in found]})
@@ -39,10 +39,6 @@ def command(
         for s, b in found:
             _print(s, b)
     raise ending(_code([b for _, b in found]), damage(subject.ledger), as_json=as_json)
-
-
-def _meant(subject: Subject, s: SegmentView, number: int | None) -> bool:
-    return s.number == number if number is not None else subject.segment in (None, s.uid)
 
 
 def _code(found: list[Beside]) -> int:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from .._rooms import schemas
+from . import rank_sets
 
 ORDER = {
     "activation": 0,
@@ -82,19 +83,14 @@ def is_certain(c: schemas.Cell) -> bool:
 
 def ranks(found: Iterable[int], most: int = 8) -> str:
     """`rank 3`, `ranks 0-7, 12 and 4 more`: neighbours joined."""
-    distinct = sorted(set(found))
-    runs: list[list[int]] = []
-    for r in distinct:
-        if runs and r == runs[-1][1] + 1:
-            runs[-1][1] = r
-        else:
-            runs.append([r, r])
+    runs = rank_sets.runs(found)
     parts = []
     for a, b in runs[:most]:
         parts += [f"{a}"] if a == b else [f"{a}", f"{b}"] if b == a + 1 else [f"{a}-{b}"]
     left = sum(b - a + 1 for a, b in runs[most:])
     text = ", ".join(parts) + (f" and {left:,} more" if left else "")
-    return f"rank{'' if len(distinct) == 1 else 's'} {text}"
+    one = len(runs) == 1 and runs[0][0] == runs[0][1]
+    return f"rank{'' if one else 's'} {text}"
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:

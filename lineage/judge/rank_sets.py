@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """(first, last) of each run of neighbours, in order; every number once."""
+    out: list[tuple[int, int]] = []
+    for n in sorted(set(numbers)):
+        if out and n == out[-1][1] + 1:
+            out[-1] = out[-1][0], n
+        else:
+            out.append((n, n))
+    return out
+
+
 def text(ranks: Iterable[int]) -> str:
     """Ranks in order, runs of neighbours as ranges; every rank once."""
-    out: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if out and rank == out[-1][1] + 1:
-            out[-1][1] = rank
-        else:
-            out.append([rank, rank])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in out)
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs(ranks))
 
 
 def parse(written: str) -> tuple[int, ...]:

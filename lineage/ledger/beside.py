@@ -40,7 +40,7 @@ def compare(ledger: Ledger, segment: SegmentView) -> Beside:
     out = Beside(segment.uid, segment.info.world_size, state)
     if segment.info.world_size < 2:
         return out
-    out.state = states.compare(ledger.path, segment.uid, ledger)
+    out.state = states.compare(ledger, segment.uid)
     out.findings += agreement_findings.findings(out.state)
     points, left_out = _points(ledger.path, segment.uid)
     out.findings += settings_ranks.findings(points)
@@ -102,7 +102,7 @@ def _why_none(records: list[Any], state: Compared) -> str:
 def _points(ledger: Path, segment: str) -> tuple[list[Point], int]:
     """The values that are compared over ranks, in the order of steps, and how many were left out."""
     names = ["rank", "step", "signal", "value"]
-    parts = [t.select(names) for t in _tables(ledger, segment, "probes")]
+    parts = [t.select(names) for t in series.of_segment(ledger, segment, "probes")]
     if not parts:
         return [], 0
     whole = pa.concat_tables(parts)
@@ -114,18 +114,9 @@ def _points(ledger: Path, segment: str) -> tuple[list[Point], int]:
     return [Point(segment, *row) for row in zip(*columns, strict=True)], left_out
 
 
-def _tables(ledger: Path, segment: str, table: str) -> Iterator[pa.Table]:
-    for path in series.files(ledger, table):
-        if path.parent.name == segment:
-            try:
-                yield series.read_one(path)
-            except (ValueError, OSError):  # `lineage verify` names it
-                continue
-
-
 def batches(ledger: Path, segment: str) -> Iterator[Batch]:
     """The digests of all micro-batches of a segment."""
-    for table in _tables(ledger, segment, "batches"):
+    for table in series.of_segment(ledger, segment, "batches"):
         columns = (table[name].to_pylist() for name in ("rank", "step", "micro", "digest"))
         for rank, step, micro, digest in zip(*columns, strict=True):
             if digest:

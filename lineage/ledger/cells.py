@@ -101,7 +101,7 @@ def find_small(ledger: Ledger) -> Cells:
         cell
         for s in ledger.segments
         if s.info.world_size > 1
-        for cell in replica_cells.cells(s.uid, states.compare(ledger.path, s.uid, ledger).found)
+        for cell in replica_cells.cells(s.uid, states.compare(ledger, s.uid).found)
     ]
     found = cells_.merged(series, alarms, by_tensor, told, replicas)
     return Cells(ledger, found, points, seen, (*notes, *more))

@@ -129,14 +129,8 @@ def _read(
     ledger: Path, segment: str, table: str, key: str, wanted: Callable[[str], bool]
 ) -> tuple[list[Logged], int]:
     """Read one table of a segment; series in the order of their rows."""
-    parts: list[Any] = []
     names = ["rank", "step", "at", key, "value", *(["tracker"] if table == "metrics" else [])]
-    for path in series.files(ledger, table):
-        if path.parent.name == segment:
-            try:
-                parts.append(series.read_one(path).select(names))
-            except (ValueError, OSError):  # `lineage verify` names it
-                continue
+    parts = [found.select(names) for found in series.of_segment(ledger, segment, table)]
     if not parts:
         return [], 0
     whole = pa.concat_tables(parts)

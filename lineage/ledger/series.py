@@ -10,7 +10,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +270,17 @@ def files(ledger: Path, table: str) -> list[Path]:
             for name in replaced_by(path):
                 found.pop((path.parent / name).with_suffix(""), None)
     return sorted(found.values())
+
+
+def of_segment(ledger: Path, segment: str, table: str) -> Iterator[pa.Table]:
+    """A segment's files of a table, one after the other, in the columns of this version. Files that cannot be read are
+    left out (`verify` names them)."""
+    for path in files(ledger, table):
+        if path.parent.name == segment:
+            try:
+                yield fitted(read_one(path), TABLES[table])
+            except (ValueError, OSError):
+                continue
 
 
 def reached(ledger: Path) -> dict[str, int]:

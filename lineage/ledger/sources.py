@@ -15,13 +15,7 @@ def at(ledger: Path, segment: str, rank: int, step: int) -> list[str]:
     A step may stand in several: training and validation, or a step that was logged twice.
     """
     out: list[str] = []
-    for path in series.files(ledger, "sources"):
-        if path.parent.name != segment:
-            continue
-        try:
-            table = series.read_one(path).select(["rank", "step", "file", "place", "line"])
-        except (ValueError, OSError):  # `lineage verify` names it
-            continue
+    for table in series.of_segment(ledger, segment, "sources"):
         here = table.filter(pc.and_(pc.equal(table["step"], step), pc.equal(table["rank"], rank)))
         for file, place, line in zip(
             *(here[name].to_pylist() for name in ("file", "place", "line")), strict=True

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..judge import agreement, rank_sets
 from ..judge.agreement import Compared, State
 from . import series
 from .reader import Ledger
-from .tables import STATES
 
 _COLUMNS = ["rank", "step", "kind", "tensor", "part", "groups", "lane1", "lane2"]
 
@@ -35,17 +35,10 @@ def ranks_of(ledger: Path, segment: str, step: int) -> set[int]:
     }
 
 
-def _tables(ledger: Path, segment: str) -> Iterator[Any]:
-    for path in series.files(ledger, "states"):
-        if path.parent.name == segment:
-            try:
-                table = series.fitted(series.read_one(path), STATES)
-            except (ValueError, OSError):
-                continue
-            after_steps = pc.equal(pc.fill_null(table["moment"], "agree"), "agree")
-            yield table.filter(after_steps).select(
-                _COLUMNS
-            )  # other ranks need not save, or load, at the same step
+def _tables(ledger: Path, segment: str) -> Iterator[pa.Table]:
+    """What was digested after steps: other ranks need not save, or load, at the same step."""
+    for table in series.of_segment(ledger, segment, "states"):
+        yield table.filter(pc.equal(pc.fill_null(table["moment"], "agree"), "agree")).select(_COLUMNS)
 
 
 def members(records: Ledger, segment: str) -> dict[str, tuple[int, ...]]:
@@ -55,8 +48,19 @@ def members(records: Ledger, segment: str) -> dict[str, tuple[int, ...]]:
     }
 
 
-def compare(ledger: Path, segment: str, records: Ledger | None = None, since: int = 0) -> Compared:
+_KEPT: WeakKeyDictionary[Ledger, dict[str, Compared]] = WeakKeyDictionary()
+"""What was compared of a ledger that was read: a command asks for it more than once."""
+
+
+def compare(ledger: Ledger, segment: str) -> Compared:
+    """Compare the ranks of one segment, as the ledger stood when it was first asked."""
+    kept = _KEPT.setdefault(ledger, {})
+    if segment not in kept:
+        kept[segment] = compare_since(ledger, segment, 0)
+    return kept[segment]
+
+
+def compare_since(ledger: Ledger, segment: str, step: int) -> Compared:
     """Compare the ranks of one segment, from a step on."""
-    known = records or Ledger(ledger)
-    world = max((r.payload.world_size for r in known.of("segment", segment)), default=0)
-    return agreement.compare(read(ledger, segment, since), members(known, segment), world)
+    world = max((r.payload.world_size for r in ledger.of("segment", segment)), default=0)
+    return agreement.compare(read(ledger.path, segment, step), members(ledger, segment), world)

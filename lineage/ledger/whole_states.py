@@ -14,7 +14,6 @@ from ..judge.resharded import Resharded
 from ..judge.whole_state import Part, WholeState
 from . import series
 from .reader import Ledger
-from .tables import STATES
 
 _COLUMNS = ("rank", "kind", "tensor", "part", "lane1", "lane2", "whole", "elements")
 
@@ -66,13 +65,7 @@ def of_resume(ledger: Ledger, segment: str, saved_in: Path | None = None) -> Res
 
 
 def _tables(at: Moment) -> Iterator[pa.Table]:
-    for path in series.files(at.ledger, "states"):
-        if path.parent.name != at.segment:
-            continue
-        try:
-            table = series.fitted(series.read_one(path), STATES)
-        except (ValueError, OSError):
-            continue
+    for table in series.of_segment(at.ledger, at.segment, "states"):
         yield table if at.step is None else table.filter(pc.equal(table["step"], at.step))
 
 

@@ -134,7 +134,7 @@ class Agreeing:
             every=self._rec.settings.agree_every,
             groups=[
                 schemas.AgreementGroup(
-                    id=group_id(g), how=g.how, ranks=rank_sets.text(g.ranks), text=g.text, tensors=n
+                    id=g.id, how=g.how, ranks=rank_sets.text(g.ranks), text=g.text, tensors=n
                 )
                 for g, n in groups.items()
             ],
@@ -176,11 +176,6 @@ class Agreeing:
         return self._live.gaps() if self._live is not None else []
 
 
-def group_id(group: Group) -> str:
-    """A short name of a set of ranks, the same on all of them."""
-    return hashlib.sha256(rank_sets.text(group.ranks).encode()).hexdigest()[:12]
-
-
 def _lanes(placed: list[Placed]) -> Any:
     """int64[n, 2] on their device: what each part adds to its whole tensor, or its own lanes."""
     return digest_many.lanes(
@@ -204,7 +199,7 @@ def columns(
         "kind": [p.kind for p in placed],
         "tensor": [p.name for p in placed],
         "part": [p.part for p in placed],
-        "groups": [" ".join(dict.fromkeys(map(group_id, p.groups))) for p in placed],
+        "groups": [" ".join(dict.fromkeys(g.id for g in p.groups)) for p in placed],
         "lane1": [a for a, _ in lanes],
         "lane2": [b for _, b in lanes],
         "whole": [p.whole for p in placed],
@@ -215,10 +210,11 @@ def columns(
 
 def roots(placed: list[Placed], lanes: list[tuple[int, int]]) -> dict[Group, bytes]:
     """Group -> 16 bytes over everything that its ranks must hold alike. A rank's part is no part of it."""
-    found: dict[Group, Any] = {}
+    found: dict[str, tuple[Group, Any]] = {}
     for p, pair in zip(placed, lanes, strict=True):
+        line = f"{p.kind} {p.name} {p.part} {pair[0]:x} {pair[1]:x}\n".encode()
         for g in p.groups:
-            key = Group("declared", g.ranks, "")
-            sha = found.setdefault(key, hashlib.sha256(b"lineage-agreement-v1\n"))
-            sha.update(f"{p.kind} {p.name} {p.part} {pair[0]:x} {pair[1]:x}\n".encode())
-    return {g: sha.digest()[:16] for g, sha in found.items()}
+            if g.id not in found:
+                found[g.id] = Group("declared", g.ranks, ""), hashlib.sha256(b"lineage-agreement-v1\n")
+            found[g.id][1].update(line)
+    return {g: sha.digest()[:16] for g, sha in found.values()}

@@ -22,6 +22,7 @@ from ..capture.placement import Group
 from ..judge import agreement_findings, rank_sets
 from ..judge.agreement import Disagreement
 from ..ledger import states
+from ..ledger.reader import Ledger
 from . import findings
 from .contain import describe
 from .worker import Worker
@@ -116,7 +117,7 @@ class Live:
         begin = time.monotonic()
         missing, found = list(ranks), dict[int, str]()
         while missing and not self._closing:
-            there = [r for r in missing if self._store.check([_key(step, group, r)])]
+            there = self._there(step, group, missing)
             patience = SHORT if self._quiet.issuperset(missing) else PATIENCE
             if there:
                 for rank in there:
@@ -129,6 +130,12 @@ class Live:
         self._quiet = (self._quiet - found.keys()) | set(missing)
         return found
 
+    def _there(self, step: int, group: Group, ranks: list[int]) -> list[int]:
+        """Those that have put their root: one question where all have, else one for each."""
+        if self._store.check([_key(step, group, r) for r in ranks]):
+            return ranks
+        return [r for r in ranks if self._store.check([_key(step, group, r)])]
+
     def _name(self, step: int, group: Group, roots: Mapping[int, str]) -> None:
         """Roots differ: say which tensors, from the ledger, each once; without it say which ranks."""
         ledger, segment = self._w.ledger, self._w.ids.segment
@@ -136,7 +143,7 @@ class Live:
         since = self._since.get(group, 0)
         new: list[Disagreement] = []
         if there >= roots.keys():
-            compared = states.compare(ledger, segment, since=since)
+            compared = states.compare_since(Ledger(ledger), segment, since)
             new = [d for d in compared.found if d.declared and _place(d) not in self._told]
             self._told.update(map(_place, new))
             compared.found = new
@@ -209,7 +216,7 @@ def _place(d: Disagreement) -> tuple[object, ...]:
 
 
 def _key(step: int, group: Group, rank: int) -> str:
-    return f"{step}/{rank_sets.text(group.ranks)}/{rank}"
+    return f"{step}/{group.id}/{rank}"
 
 
 def connect(store: Any, prefix: str) -> tuple[Any, str | None]:

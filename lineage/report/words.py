@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from .._rooms import schemas
+from ..judge import rank_sets
 from ..judge.graph import Graph
 
 LONGEST = 300
@@ -48,12 +49,7 @@ def from_step(step: int, lower_bound: str | None) -> str:
 
 def numbers(found: Iterable[int], most: int = 8) -> str:
     """Steps or ranks, neighbours joined: `0 to 3, 7`."""
-    runs: list[list[int]] = []
-    for n in sorted(set(found)):
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
+    runs = rank_sets.runs(found)
     text = ", ".join(interval(a, b) for a, b in runs[:most])
     return text + (f" and {len(runs) - most} more places" if len(runs) > most else "")
 

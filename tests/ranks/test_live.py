@@ -14,6 +14,7 @@ from lineage.capture.placement import Group
 from lineage.judge import agreement
 from lineage.judge.agreement import State
 from lineage.ledger import states
+from lineage.ledger.reader import Ledger
 from lineage.recorder import live_agreement
 from lineage.recorder.live_agreement import PATIENCE, SHORT, Live
 
@@ -79,11 +80,11 @@ def rows_of(monkeypatch: pytest.MonkeyPatch, rows: list[State], there: set[int])
     """Let the ledger hold these rows; returns the steps from which it is read."""
     read: list[int] = []
 
-    def compare(ledger: Path, segment: str, since: int) -> agreement.Compared:
+    def compare(ledger: Ledger, segment: str, since: int) -> agreement.Compared:
         read.append(since)
         return agreement.compare([s for s in rows if s.step >= since], {"g": ALL.ranks})
 
-    monkeypatch.setattr(states, "compare", compare)
+    monkeypatch.setattr(states, "compare_since", compare)
     monkeypatch.setattr(states, "ranks_of", lambda *_: there)
     return read
 

@@ -28,7 +28,7 @@ _RANK = re.compile(r"(?:^|[._])(?:dp_)?rank[_.]?(\d+)(?:[._]|$)|(?:^|\.)(?:rng|d
 _SMALL = 1 << 16
 MOST_PAIRS = 128
 """Chunks of a tensor cut along several axes that are held against each other, each with each."""
-_TODO = "Copy the missing files again from the nodes that wrote them, or take an earlier checkpoint."
+_REMEDY = "Copy the missing files again from the nodes that wrote them, or take an earlier checkpoint."
 
 
 def looks(folder: Folder) -> bool:
@@ -143,7 +143,7 @@ def _tensors(c: Contents, state: dict[str, Any], stored: Stored, component: str 
             "LIN-K003",
             "fails",
             f"{len(lost):,} entries of {METADATA} are stored in no file: {', '.join(lost[:3])}",
-            _TODO,
+            _REMEDY,
             "weights",
         )
     if holes:
@@ -205,7 +205,7 @@ def _files(folder: Folder, c: Contents, stored: Stored) -> None:
             "fails",
             f"{len(gone)} of {len(ends)} files that {METADATA} names are missing ({', '.join(gone[:3])}; ranks "
             f"{ranks.some(of)}), with parts of {len(lost):,} keys such as {lost[0]}",
-            _TODO,
+            _REMEDY,
             "weights",
         )
     for file, end in sorted(ends.items()):
@@ -215,7 +215,7 @@ def _files(folder: Folder, c: Contents, stored: Stored) -> None:
                 "LIN-K002",
                 "fails",
                 f"{file} is cut off: {size:,} bytes, and {METADATA} needs {end:,}",
-                _TODO,
+                _REMEDY,
                 "weights",
             )
         elif size > end:

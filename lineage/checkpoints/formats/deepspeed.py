@@ -24,7 +24,7 @@ from .deepspeed_shards import Shards, whole
 
 NAME = "deepspeed"
 _STATES = re.compile(r"(?:.*_)?(?:model|optim)_states\.pt|.*-model_states\.pt")
-_TODO = "Copy the missing files again from the nodes that wrote them, or take an earlier tag."
+_REMEDY = "Copy the missing files again from the nodes that wrote them, or take an earlier tag."
 
 
 def tag_looks(folder: Folder) -> bool:
@@ -92,7 +92,9 @@ def _model(folder: Folder, c: Contents, shards: Shards) -> dict[str, Any]:
     names = shards.model_files()
     if not names:
         c.part("weights", "missing", "no model_states file")
-        c.find("LIN-K004", "fails", "there is no *_model_states.pt: load_checkpoint stops", _TODO, "weights")
+        c.find(
+            "LIN-K004", "fails", "there is no *_model_states.pt: load_checkpoint stops", _REMEDY, "weights"
+        )
         return {}
     first: dict[str, Any] = {}
     steps: dict[int, str] = {}
@@ -154,14 +156,14 @@ def _grid(c: Contents, shards: Shards, first: dict[str, Any]) -> None:
             f"model_states of {len(gone):,} of "
             f"{max(len(shards.model) + len(shards.model_by_dp) + len(gone), 1):,} ranks "
             f"are missing: {', '.join(gone[:3])}",
-            _TODO,
+            _REMEDY,
             "weights",
         )
     for layer, have in sorted(shards.experts.items()):
         lost = [e for e in range(max(have) + 1) if e not in have]
         if lost:
             text = f"experts {ranks.some(lost)} of layer {layer} are missing"
-            c.find("LIN-K001", "fails", text, _TODO, "weights")
+            c.find("LIN-K001", "fails", text, _REMEDY, "weights")
     if shards.model or shards.model_by_dp:
         files = len(shards.model_files()) + len(shards.layers)
         c.part(
@@ -184,7 +186,7 @@ def _grid(c: Contents, shards: Shards, first: dict[str, Any]) -> None:
             "fails",
             f"optim_states of {len(lost_optim):,} of {dp * mp:,} ranks are missing ({', '.join(lost_optim[:3])}): "
             "load_checkpoint stops, and old releases went on with a warning, without moments and fp32 weights",
-            _TODO,
+            _REMEDY,
             "optimizer_state",
         )
         c.facts["optim_lost"] = len(lost_optim)
@@ -289,7 +291,7 @@ def _unsharded(folder: Folder, c: Contents, shards: Shards, first: dict[str, Any
         f"there is no *_optim_states.pt, and the run used ZeRO stage {stage}"
         if stage
         else "there is no state of an optimizer, neither in model_states nor beside it",
-        _TODO,
+        _REMEDY,
         "optimizer_state",
     )
 
@@ -308,7 +310,7 @@ def _rest(folder: Folder, c: Contents, first: dict[str, Any], shards: Shards) ->
     elif enabled:
         c.part("grad_scaler", "missing", "ds_config says fp16, and no loss scaler is kept")
         text = "ds_config says fp16, and no file keeps the loss scaler: its scale starts anew"
-        c.find("LIN-K007", "differs", text, _TODO, "grad_scaler", certain=False)
+        c.find("LIN-K007", "differs", text, _REMEDY, "grad_scaler", certain=False)
     else:
         c.part("grad_scaler", "by_design", "only fp16 has one")
     if first.get("lr_scheduler"):

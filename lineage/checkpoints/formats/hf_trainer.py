@@ -21,7 +21,7 @@ from . import dcp, deepspeed, ranks
 
 NAME = "hf_trainer"
 STATE = "trainer_state.json"
-_TODO = "Take an earlier checkpoint, or declare in the record that this is not restored."
+_REMEDY = "Take an earlier checkpoint, or declare in the record that this is not restored."
 
 
 def looks(folder: Folder) -> bool:
@@ -168,7 +168,7 @@ def _optimizer(folder: Folder, c: Contents, fp16: bool, sharded: set[str]) -> No
             "LIN-K005",
             "differs",
             f"optimizer.pt is missing{tail}: it resumes without a word, with new moments",
-            _TODO,
+            _REMEDY,
             "optimizer_state",
         )
     if has_scheduler:
@@ -182,7 +182,7 @@ def _optimizer(folder: Folder, c: Contents, fp16: bool, sharded: set[str]) -> No
             "LIN-K006",
             "differs",
             f"scheduler.pt is missing{tail}: the learning rate starts from the beginning of its schedule",
-            _TODO,
+            _REMEDY,
             "lr_scheduler",
         )
 
@@ -203,7 +203,7 @@ def _scaler(folder: Folder, c: Contents, fp16: bool, sharded: set[str]) -> None:
             "scaler.pt is missing and the run trains in fp16: the scale starts at 65,536 again, and "
             "the first steps may "
             "overflow and be skipped, without a word from Trainer",
-            _TODO,
+            _REMEDY,
             "grad_scaler",
         )
     elif "grad_scaler" not in c.parts:
@@ -229,7 +229,7 @@ def _rng(folder: Folder, c: Contents, args: dict[str, Any]) -> None:
             "differs",
             "the random states are missing (rng_state.pth, or rng_state_<rank>.pth for each rank): dropout and "
             "augmentation go other ways, and Trainer says so in one line of info",
-            _TODO,
+            _REMEDY,
             "rng",
         )
         return
@@ -238,7 +238,7 @@ def _rng(folder: Folder, c: Contents, args: dict[str, Any]) -> None:
         k for k in ("python", "numpy", "cpu") if made and isinstance(made.value, dict) and k not in made.value
     ]
     if gone:
-        c.find("LIN-K008", "fails", f"{one} has no state for {', '.join(gone)}", _TODO, "rng")
+        c.find("LIN-K008", "fails", f"{one} has no state for {', '.join(gone)}", _REMEDY, "rng")
 
 
 def _position(c: Contents, args: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ NAME = "megatron"
 TRACKER = "latest_checkpointed_iteration.txt"
 _LEGACY = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
 _FILE = "model_optim_rng.pt"
-_TODO = "Take an earlier iteration, or declare in the record that this is not restored."
+_REMEDY = "Take an earlier iteration, or declare in the record that this is not restored."
 
 
 def one_looks(folder: Folder) -> bool:
@@ -59,8 +59,8 @@ def read(folder: Folder, c: Contents) -> None:
         c.step, c.step_from = int(said[1]), f"the folder's name {said[0]}"
     elif said and int(said[1]) != c.step:
         text = f"the folder is {said[0]}, and its files say iteration {c.step:,}"
-        todo = "Look which of the two is true; a resume believes the file."
-        c.find("LIN-K012", "differs", text, todo, certain=False)
+        remedy = "Look which of the two is true; a resume believes the file."
+        c.find("LIN-K012", "differs", text, remedy, certain=False)
 
 
 def _latest(folder: Folder, c: Contents) -> str | None:
@@ -143,7 +143,7 @@ def _components(c: Contents, common: dict[str, Any], keys: list[str]) -> None:
         text = (
             f"there are no moments{why}: --finetune or --no-load-optim is needed, and the moments start anew"
         )
-        c.find("LIN-K005", "fails", text, _TODO, "optimizer_state")
+        c.find("LIN-K005", "fails", text, _REMEDY, "optimizer_state")
     _schedule(c, common)
     rng = [k for k in keys if k.startswith("rng_state")]
     if rng:
@@ -151,7 +151,7 @@ def _components(c: Contents, common: dict[str, Any], keys: list[str]) -> None:
     else:
         c.part("rng", "missing", "no key rng_state")
         text = "there are no random states: loading stops unless --no-load-rng is given, and then they start anew"
-        c.find("LIN-K008", "fails", text, _TODO, "rng")
+        c.find("LIN-K008", "fails", text, _REMEDY, "rng")
     consumed = torch_file.plain_attribute(args, "consumed_train_samples")
     _position(c, consumed)
     half = torch_file.plain_attribute(args, "fp16") is True
@@ -161,7 +161,7 @@ def _components(c: Contents, common: dict[str, Any], keys: list[str]) -> None:
     elif half:
         c.part("grad_scaler", "missing", "args say fp16, and no grad_scaler is kept")
         text = "args say fp16, and there is no grad_scaler: its scale starts anew"
-        c.find("LIN-K007", "differs", text, _TODO, "grad_scaler")
+        c.find("LIN-K007", "differs", text, _REMEDY, "grad_scaler")
     else:
         c.part("grad_scaler", "by_design", "only fp16 has one")
 
@@ -179,7 +179,7 @@ def _schedule(c: Contents, value: dict[str, Any]) -> None:
         return
     c.part("lr_scheduler", "missing", "no opt_param_scheduler")
     text = "there is no opt_param_scheduler: the learning rate starts from the beginning of its schedule"
-    c.find("LIN-K006", "differs", text, _TODO, "lr_scheduler")
+    c.find("LIN-K006", "differs", text, _REMEDY, "lr_scheduler")
 
 
 def _position(c: Contents, consumed: Any) -> None:
@@ -189,7 +189,7 @@ def _position(c: Contents, consumed: Any) -> None:
         return
     c.part("loader_position", "missing", "no consumed_train_samples in args")
     text = "args have no consumed_train_samples: the data begin anew"
-    c.find("LIN-K009", "differs", text, _TODO, "loader_position")
+    c.find("LIN-K009", "differs", text, _REMEDY, "loader_position")
 
 
 def _legacy(folder: Folder, c: Contents) -> None:
@@ -203,7 +203,7 @@ def _legacy(folder: Folder, c: Contents) -> None:
     for _, name in sorted(found.items()):
         file = f"{name}/{_FILE}"
         if not folder.has(file):
-            c.find("LIN-K001", "fails", f"{file} is missing", _TODO, "weights")
+            c.find("LIN-K001", "fails", f"{file} is missing", _REMEDY, "weights")
             continue
         made = taking.torch(c, folder, file, "weights")
         value = made.value if made and isinstance(made.value, dict) else {}
@@ -222,7 +222,7 @@ def _legacy(folder: Folder, c: Contents) -> None:
         c.step, c.step_from = min(steps), f"{steps[min(steps)]}: iteration"
     if len(steps) > 1:
         said = ", ".join(f"{n} at {s:,}" for s, n in sorted(steps.items())[:3])
-        c.find("LIN-K012", "fails", f"the ranks' files are of several iterations: {said}", _TODO, "weights")
+        c.find("LIN-K012", "fails", f"the ranks' files are of several iterations: {said}", _REMEDY, "weights")
     _grid(c, found, first)
     _legacy_parts(folder, c, found, first)
 
@@ -241,7 +241,7 @@ def _grid(c: Contents, found: dict[tuple[int, ...], str], first: dict[str, Any])
     if gone:
         said = ", ".join(f"tensor rank {t}, pipeline rank {p}" for t, p in gone[:3])
         text = f"folders of {len(gone)} of {tp * pp} model-parallel ranks are missing: {said}"
-        c.find("LIN-K001", "fails", text, _TODO, "weights")
+        c.find("LIN-K001", "fails", text, _REMEDY, "weights")
     c.part(
         "weights",
         "partial" if gone else "present",
@@ -262,19 +262,19 @@ def _legacy_parts(
         if not whole:
             lost = sorted(set(found.values()) - set(split))
             text = f"distrib_optim.pt is missing in {', '.join(lost[:3])}"
-            c.find("LIN-K001", "fails", text, _TODO, "optimizer_state")
+            c.find("LIN-K001", "fails", text, _REMEDY, "optimizer_state")
     else:
         c.part("optimizer_state", "missing", f"{_FILE} has no optimizer")
         text = (
             f"{_FILE} holds no optimizer: --finetune or --no-load-optim is needed, and the moments start anew"
         )
-        c.find("LIN-K005", "fails", text, _TODO, "optimizer_state")
+        c.find("LIN-K005", "fails", text, _REMEDY, "optimizer_state")
     _schedule(c, first)
     if first.get("rng_state") or first.get("random_rng_state"):
         c.part("rng", "present", f"rng_state in {_FILE}")
     else:
         c.part("rng", "missing", f"{_FILE} has no rng_state")
         text = f"{_FILE} holds no rng_state: loading stops unless --no-load-rng is given, and then they start anew"
-        c.find("LIN-K008", "fails", text, _TODO, "rng")
+        c.find("LIN-K008", "fails", text, _REMEDY, "rng")
     _position(c, torch_file.plain_attribute(first.get("args"), "consumed_train_samples"))
     c.part("grad_scaler", "unknown", "kept within the optimizer")
