@@ -70,7 +70,10 @@ def _keeps_nothing(group: dict[str, Any]) -> bool:
 
 def check(c: Contents, made: State, what: str, *, skips: bool = False) -> None:
     """Say what is missing in an optimizer's state. `skips`: steps may have been skipped, as with a scaler."""
-    remedy = "Resume from a checkpoint that has the moments, or warm the learning rate up again and say so in the record."
+    remedy = (
+        "Resume from a checkpoint that has the moments, or warm the learning rate up again and say so in "
+        "the record."
+    )
     started = c.step is None or c.step > 0
     if made.needs and started and made.params and not made.held:
         c.find(
