@@ -75,25 +75,26 @@ def columns(
     if not places:
         return None
     rows = facts.rows if facts is not None and known else None
-    found = [losses[i] if i < len(losses) else None for i in places]
 
     def of(held: Sequence[Any] | None) -> list[Any] | None:
         return [held[i] if i < len(held) else None for i in places] if held is not None else None
 
     domains = of(rows.domains) if rows is not None else None
+    keys = of(rows.keys) if rows is not None else None
+    digests = [None if k is None else hex_of(k) for k in keys] if keys is not None else None
     out: dict[str, Any] = {
         "segment": segment,
         "rank": rank,
         "step": step,
         "micro": micro,
         "place": places,
-        "digest": of([hex_of(k) for k in rows.keys]) if rows is not None else None,
+        "digest": digests,
         "sample": of(rows.ids) if rows is not None else None,
         "tokens": of(rows.tokens) if rows is not None else None,
         "domain": domains if domains is not None else (facts.whole_domain if facts is not None else None),
     }
     if losses:
-        out["loss"] = found
+        found = out["loss"] = of(losses) or []
         out["n_nan"] = [None if v is None else int(math.isnan(v)) for v in found]
         out["n_posinf"] = [None if v is None else int(v == math.inf) for v in found]
         out["n_neginf"] = [None if v is None else int(v == -math.inf) for v in found]
