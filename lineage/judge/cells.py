@@ -15,8 +15,8 @@ from .layers import layer_of
 CELLS = ("non_finite", "out_of_range")
 """What makes a cell bad. A slow rise has no step at which it began, and a new baseline is no fault."""
 SEARCH = 20
-"""Steps in a row with non-finite gradients that a search for the loss scale may take, as the "
-"recorder counts."""
+"""Steps in a row with non-finite gradients that a search for the loss scale may take, as the
+recorder counts."""
 SCALE = "loss_scale"
 GRADIENTS = ("grad_norm_local", "grad_norm")
 

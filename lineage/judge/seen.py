@@ -1,5 +1,5 @@
-"""What a ledger holds of the ranks of a segment, in sum: enough to say what is missing, without all "
-"values."""
+"""What a ledger holds of the ranks of a segment, in sum: enough to say what is missing, without all
+values."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Seen:
     unread: tuple[str, ...] = ()
     """files of the segment that cannot be read, in words"""
     layout: tuple[str, ...] = ()
-    """how the model is divided over ranks, as far as it is recorded: `fsdp`, `tensor`, `pipeline`, "
-    "`expert`"""
+    """how the model is divided over ranks, as far as it is recorded: `fsdp`, `tensor`, `pipeline`,
+    `expert`"""
     same_until: Mapping[int, int] = field(default_factory=dict)
     """step -> the last of the steps after it at which the very same values are not finite; their cells are left out"""
     state_read: Callable[[schemas.Cell], int | None] | None = None

@@ -19,8 +19,8 @@ MOST = 8
 
 
 def spread(first: schemas.Cell, ordered: Sequence[schemas.Cell], seen: Seen) -> list[str]:
-    """The lines of how it went on from the first bad cell. `ordered`: all cells of the segment, as "
-    "they happened."""
+    """The lines of how it went on from the first bad cell. `ordered`: all cells of the segment, as they
+    happened."""
     same = [c for c in ordered if c.step == first.step]
     after = [c for c in ordered if c.step > first.step]
     out = [*_within_rank(first, same), *_reduction(first, same, seen), *_update(first, same, after)]
@@ -104,7 +104,7 @@ def _update(first: schemas.Cell, same: Sequence[schemas.Cell], after: Sequence[s
         kinds = listed(dict.fromkeys(execution.name(c.signal) + "s" for c in state), 4)
         out.append(
             f"step {first.step:,}: after the update {kinds} are abnormal on {ranks(c.rank for c in state)} "
-            f"({listed((c.tensor or c.layer or '?' for c in state), 2)}): the update took it in"
+            f"({listed((c.tensor or c.layer or '?' for c in state), 2)})"
         )
     next_ = [c for c in after if c.step == first.step + 1 and c.signal in ("activation", "loss")]
     before = {c.rank for c in same if c.signal in ("activation", "loss")}

@@ -14,8 +14,8 @@ LEFT, TOP, LINE = 190, 34, 12
 
 
 def svg(grid: Grid, words: str, key: str = "") -> str:
-    """Draw a map. `words` say the same to whoever does not see it; `key` tells the maps of one page "
-    "apart."""
+    """Draw a map. `words` say the same to whoever does not see it; `key` tells the maps of one page
+    apart."""
     n, m = len(grid.columns), len(grid.rows)
     x, y = min(WIDE / n, 26.0), min(float(ROW), TALL / m)
     width, height = LEFT + x * n + 10, TOP + y * m + 10
@@ -98,8 +98,8 @@ def _labels(grid: Grid, x: float, y: float) -> list[str]:
 
 
 def _pointer(grid: Grid, first: tuple[int, int], x: float, y: float) -> list[str]:
-    """A ring around the first bad square, and lines to it from both edges: it is found without its "
-    "colour."""
+    """A ring around the first bad square, and lines to it from both edges: it is found without its
+    colour."""
     i, j = first
     cx, cy = LEFT + x * i + x / 2, TOP + y * j + y / 2
     r = max(9.0, x * 0.75, y * 0.75)
