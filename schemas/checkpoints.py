@@ -6,11 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from ._base import Code, Digest, Float, Model, RunId, Scalar, Uid
+from ._base import Digest, Float, Model, RunId, Scalar, Uid
 
 COMPONENTS = (
     "weights",
     "buffers",
+    "master_weights",
+    "ema",
     "optimizer_state",
     "optimizer_step",
     "lr_scheduler",
@@ -81,9 +83,22 @@ class CheckpointMark(Model):
 
     kind: Literal["checkpoint_mark"] = "checkpoint_mark"
     checkpoint: Uid
-    mark: Literal["deleted", "quarantined", "last_good", "first_bad", "preserved"]
+    mark: Literal[
+        "deleted",
+        "quarantined",
+        "quarantine_lifted",
+        "last_good",
+        "first_bad",
+        "preserved",
+        "held",
+        "released",
+    ] = Field(
+        description="quarantine_lifted takes back quarantined; held: rotation must not delete it; released takes "
+        "back held and preserved"
+    )
     why: str
     evidence: list[Uid] = []
+    path: str | None = Field(default=None, description="where it lies now, if it was moved")
 
 
 class Load(Model):
@@ -126,6 +141,10 @@ class Restore(Model):
 
     kind: Literal["restore"] = "restore"
     checkpoint: Uid
+    scope: Literal["rank", "whole"] = Field(
+        default="rank",
+        description="rank: what the writing rank could compare of its own; whole: the tensors of all ranks together",
+    )
     components: list[ComponentRestore]
 
 
@@ -150,22 +169,11 @@ class Preserved(Model):
     root: Digest
     files: int
     bytes: int
-    method: Literal["copy", "reflink"]
-    verified: bool = Field(description="digested again after it was written, and equal")
-
-
-class Incident(Model):
-    """Something broke. Later issues of its life are later records with the same uid."""
-
-    kind: Literal["incident"] = "incident"
-    uid: Uid
-    status: Literal["open", "evidence_held", "closed"] = "open"
-    title: str
-    opened_by: Literal["alarm", "person"] = "alarm"
-    owner: str | None = Field(default=None, description="who looks after it, by the name that was given")
-    concept: str | None = Field(default=None, description="the training condition that it is about")
-    note: str | None = Field(default=None, description="what was said when this record was written")
-    first_bad_step: int | None = None
-    first_bad_rank: int | None = None
-    last_good_checkpoint: Uid | None = None
-    code: Code | None = None
+    method: Literal["copy", "reflink", "moved"]
+    verified: bool = Field(
+        description="digested again where it lies now, and equal; false for what was renamed during the training"
+    )
+    at: str | None = Field(
+        default=None,
+        description="where the files are, if not at `location`, which then has their manifest: a path, or a URL",
+    )

@@ -8,10 +8,12 @@ from pydantic import Field, TypeAdapter
 
 from ._base import Digest, Float, Model, RunId, Time, Uid
 from .agreement import Agreement
-from .checkpoints import Checkpoint, CheckpointMark, Evaluation, Incident, Load, Preserved, Restore
+from .checkpoints import Checkpoint, CheckpointMark, Evaluation, Load, Preserved, Restore
 from .events import Event
 from .findings import Finding
+from .incidents import Incident, Recovery, RootCause, Trajectory
 from .judgements import Alarm, Drift, FirstBad, Mitigation, MitigationEffect, Regime, Verdict
+from .replays import Bundle, Replay
 from .reported import Reported, ReportedJudgement
 from .runs import (
     Anchor,
@@ -62,6 +64,11 @@ PAYLOADS: tuple[type[Model], ...] = (
     Finding,
     Event,
     Agreement,
+    Bundle,
+    Replay,
+    RootCause,
+    Recovery,
+    Trajectory,
 )
 
 Payload = Annotated[
@@ -96,7 +103,12 @@ Payload = Annotated[
     | ReportedJudgement
     | Finding
     | Event
-    | Agreement,
+    | Agreement
+    | Bundle
+    | Replay
+    | RootCause
+    | Recovery
+    | Trajectory,
     Field(discriminator="kind"),
 ]
 

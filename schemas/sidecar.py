@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from ._base import Model, RunId, Uid
-from .checkpoints import Checkpoint
+from .checkpoints import Checkpoint, CheckpointMark
 from .runs import Segment
 from .snapshots import CodeState, Config, Effective, Environment
 
@@ -29,3 +29,7 @@ class Sidecar(Model):
     code: CodeState | None = None
     environment: Environment | None = None
     ledger: str | None = Field(default=None, description="the ledger folder when this was written")
+    marks: list[CheckpointMark] = Field(
+        default=[],
+        description="later facts about this checkpoint, oldest first, as the ledger has them: no part of any digest",
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._rooms import schemas
 from . import digest as d
-from . import digest_many, digest_shards
+from . import digest_many, digest_shards, state_facts
 from .placement import kind_of
 from .reason import reason
 from .watched import LINES, Watched
@@ -119,11 +119,54 @@ def _local(tensor: Any) -> Any:
 def _weights(w: Watched, lanes: Lanes) -> Found | None:
     if w.model is None:
         return None, {}, LINES["model"]
-    return lanes.found(dict(w.parameters()))
+    named = dict(w.parameters())
+    facts = {"dtypes": state_facts.dtypes(named.values()), "tied": state_facts.ties(w.model)}
+    return _with(lanes.found(named), facts)
+
+
+def _with(found: Found, facts: Mapping[str, str]) -> Found:
+    """What was found, with facts that are not empty."""
+    return found[0], found[1] | {k: v for k, v in facts.items() if v}, found[2]
 
 
 def _buffers(w: Watched, lanes: Lanes) -> Found | None:
     named = dict(w.buffers())
+    if not named:
+        return None
+    facts = {"dtypes": state_facts.dtypes(named.values()), "not_saved": state_facts.not_saved(w.model)}
+    if _broadcast(w.model):
+        facts["from_rank"] = "0"
+    return _with(lanes.found(named), facts)
+
+
+def _broadcast(model: Any) -> bool:
+    """Whether rank 0's buffers are given to the others before each forward pass (DistributedDataParallel's default)."""
+    return type(model).__name__ == "DistributedDataParallel" and bool(
+        getattr(model, "broadcast_buffers", False)
+    )
+
+
+def _ema(w: Watched, lanes: Lanes) -> Found | None:
+    if w.ema is None:
+        return None
+    tensors, numbers = state_facts.averaged(w.ema)
+    digest, detail, note = lanes.found(tensors)
+    return digest, detail | {"dtypes": state_facts.dtypes(tensors.values())} | numbers, note
+
+
+def _master_weights(w: Watched, lanes: Lanes) -> Found | None:
+    """Copies of the weights in float32 that an optimizer updates in place of the model's own."""
+    if w.model is None or w.optimizer is None:
+        return None
+    own = w.parameter_names()
+    if all(p.dtype.itemsize >= 4 for _, p in w.parameters()):
+        return None  # what is no part of the model is then a stale parameter, and no copy of higher precision
+    named = {
+        f"group{g}.{i}": p
+        for g, group in enumerate(w.optimizer.param_groups)
+        for i, p in enumerate(group["params"])
+        if id(p) not in own and p.dtype.itemsize >= 4
+    }
     return lanes.found(named) if named else None
 
 
@@ -163,6 +206,7 @@ def step_counters(w: Watched) -> tuple[int, int] | None:
     if w.optimizer is None:
         return None
     steps = [int(s["step"]) for _, s in _states(w).values() if "step" in s]
+    steps += [int(g["step"]) for g in w.optimizer.param_groups if "step" in g]  # Transformer Engine's: one for a group
     return (min(steps), max(steps)) if steps else None
 
 
@@ -246,10 +290,12 @@ def _canonical(value: Any) -> Any:
     return type(value).__qualname__
 
 
-_TENSORS = ("weights", "buffers", "optimizer_state")
+_TENSORS = ("weights", "buffers", "master_weights", "ema", "optimizer_state")
 _READERS: dict[str, tuple[Callable[..., Found | None], str]] = {
     "weights": (_weights, "replicated"),
     "buffers": (_buffers, "rank"),
+    "master_weights": (_master_weights, "replicated"),
+    "ema": (_ema, "rank"),
     "optimizer_state": (_optimizer_state, "replicated"),
     "optimizer_step": (_optimizer_step, "replicated"),
     "lr_scheduler": (_scheduler, "replicated"),

@@ -18,6 +18,8 @@ class Watched:
     scheduler: Any = None
     scaler: Any = None
     loader: Any = None
+    ema: Any = None
+    """an averaged copy of the weights: a module, an object with a state_dict, or tensors in a dict or a list"""
     generators: dict[str, str] = field(default_factory=dict)
     """random-number generators as they stood at attach"""
     batches_seen: int = field(default=0)
@@ -55,6 +57,7 @@ LINES = {
     "scheduler": "lineage.attach(run, scheduler=scheduler)",
     "scaler": "lineage.attach(run, scaler=scaler)",
     "loader": "lineage.attach(run, loader=loader)",
+    "ema": "lineage.attach(run, ema=ema)",
     "config": "lineage.attach(run, config=config)",
 }
 """What is not given -> the line of code that would give it."""
@@ -63,8 +66,8 @@ LINES = {
 def readable(name: str, value: Any) -> None:
     """Raise where nothing of an object can be read: every attribute of it raises, or it is several in a list.
 
-    One is followed of each; a loader may be a list.
+    One is followed of each; a loader, or averaged weights, may be a list.
     """
     hasattr(value, "state_dict")
-    if name != "loader" and isinstance(value, list | tuple | dict):
+    if name not in ("loader", "ema") and isinstance(value, list | tuple | dict):
         raise TypeError(f"a {type(value).__name__} where one {name} is followed: give the one that counts")

@@ -8,6 +8,7 @@ import typer
 def register(app: typer.Typer) -> None:
     """Add every command."""
     from . import (
+        bundle,
         catalogue,
         check,
         checkpoint,
@@ -22,8 +23,11 @@ def register(app: typer.Typer) -> None:
         import_,
         incident,
         phases,
+        quarantine,
         ranks,
+        replay,
         report,
+        resume,
         run,
         schema,
         show,
@@ -47,7 +51,10 @@ def register(app: typer.Typer) -> None:
         verify,
         compact,
         first_bad,
+        quarantine,
+        resume,
         ranks,
+        replay,
         check,
         report,
         sync,
@@ -57,5 +64,6 @@ def register(app: typer.Typer) -> None:
     ):
         app.command(module.NAME, context_settings=getattr(module, "CONTEXT", None))(module.command)
     app.add_typer(incident.app, name="incident")
+    app.add_typer(bundle.app, name="bundle")
     app.add_typer(events.app, name="events")
     app.add_typer(checkpoint.app, name=checkpoint.NAME)

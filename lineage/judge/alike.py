@@ -86,7 +86,7 @@ class Alike:
         """rank -> digest of what a component became on a resume; one that is empty on both sides is alike."""
         out: dict[int, str | None] = {}
         for r in self._segments.get(segment or "", ()):
-            for c in r.payload.components if r.kind == "restore" else ():
+            for c in r.payload.components if r.kind == "restore" and r.payload.scope == "rank" else ():
                 if c.component == component:
                     out[r.rank] = "absent" if c.status == "absent" and c.live is None else c.live
         return out

@@ -9,19 +9,25 @@ from .._rooms import schemas
 
 
 def compare(
-    checkpoint: str, saved: Sequence[schemas.ComponentDigest], live: Sequence[schemas.ComponentDigest]
+    checkpoint: str,
+    saved: Sequence[schemas.ComponentDigest],
+    live: Sequence[schemas.ComponentDigest],
+    rank: int = 0,
 ) -> schemas.Restore:
-    """Say for every component whether it was restored, differs, is absent, or cannot be told."""
+    """Say for every component of a rank whether it was restored, differs, is absent, or cannot be told."""
     before = {c.component: c for c in saved}
     after = {c.component: c for c in live}
     names = [n for n in schemas.COMPONENTS if n in before or n in after]
     return schemas.Restore(
-        checkpoint=checkpoint, components=[_one(n, before.get(n), after.get(n)) for n in names]
+        checkpoint=checkpoint, components=[_one(n, before.get(n), after.get(n), rank) for n in names]
     )
 
 
 def _one(
-    name: str, saved: schemas.ComponentDigest | None, live: schemas.ComponentDigest | None
+    name: str,
+    saved: schemas.ComponentDigest | None,
+    live: schemas.ComponentDigest | None,
+    rank: int,
 ) -> schemas.ComponentRestore:
     title = schemas.catalogue().concept(name).title
     a, b = (saved.digest if saved else None), (live.digest if live else None)
@@ -46,6 +52,19 @@ def _one(
         return schemas.ComponentRestore(
             component=name, status="absent", saved=a, live=b, text=f"{title} not restored{facts}"
         )
+    if a != b and rank and _given(live):
+        return schemas.ComponentRestore(
+            component=name,
+            status="restored",
+            saved=a,
+            live=b,
+            text=f"{title}: rank 0's are given to this rank before each forward pass (broadcast_buffers), so its own "
+            "at the save count for nothing",
+        )
+    if a != b and (changed := _form(saved, live)):
+        return schemas.ComponentRestore(
+            component=name, status="differs", saved=a, live=b, text=f"{title} not as at the save ({changed})"
+        )
     if _layout(saved) != _layout(live):
         return schemas.ComponentRestore(
             component=name,
@@ -63,8 +82,41 @@ def _one(
             text=f"{title} as at the save{facts}",
         )
     return schemas.ComponentRestore(
-        component=name, status="differs", saved=a, live=b, text=f"{title} not as at the save{facts}"
+        component=name,
+        status="differs",
+        saved=a,
+        live=b,
+        text=f"{title} not as at the save{facts}{_in_no_file(saved)}",
     )
+
+
+FORM = ("dtypes", "tied")
+"""Facts of the tensors as such, which no sharding changes."""
+
+
+def _form(saved: schemas.ComponentDigest, live: schemas.ComponentDigest) -> str:
+    """In what form the tensors came back otherwise: another type, a tie that is gone or new; "" where in none."""
+    said = []
+    types = [side.detail["dtypes"].text() for side in (saved, live) if "dtypes" in side.detail]
+    if len(types) == 2 and types[0] != types[1]:
+        said.append(f"their type was changed by the load: {types[0]} -> {types[1]}")
+    tied = [side.detail["tied"].text() if "tied" in side.detail else "" for side in (saved, live)]
+    if (
+        "dtypes" in saved.detail and tied[0] != tied[1]
+    ):  # a save without types is of a version that saw no ties
+        said.append(f"tied before: {tied[0] or 'none'}; tied now: {tied[1] or 'none'}")
+    return "; ".join(said)
+
+
+def _given(live: schemas.ComponentDigest) -> bool:
+    """Whether rank 0 gives its own to the other ranks, see `state.capture`."""
+    return "from_rank" in live.detail
+
+
+def _in_no_file(saved: schemas.ComponentDigest) -> str:
+    """Which of the buffers no state_dict holds: they are as the model's code makes them."""
+    names = saved.detail.get("not_saved")
+    return f"; no state_dict holds {names.text()} (persistent=False)" if names is not None else ""
 
 
 def _generators(
@@ -98,7 +150,7 @@ def _facts(saved: schemas.ComponentDigest | None, live: schemas.ComponentDigest 
     a, b = (saved.detail if saved else {}), (live.detail if live else {})
     differing = [
         f"{k} {a[k].text() if k in a else 'none'} -> {b[k].text() if k in b else 'none'}"
-        for k in sorted({*a, *b} - {"layout"})
+        for k in sorted({*a, *b} - {"layout", "not_saved", "from_rank", *FORM})
         if a.get(k) != b.get(k)
     ]
     return f" ({', '.join(differing)})" if differing else ""
@@ -125,11 +177,12 @@ def at_load(
 
     Both move before the first step begins: the loop fetches its batch first. `loaded` was read right after
     the load, `live` at the first step. Where either equals the save, it was restored. Else the moment after
-    the load decides, if the load was over by then (the weights say so); if not, nothing is shown.
+    the load decides, if the load was over by then (the weights are those of the first step); if not, nothing is shown.
     """
     old = {c.component: c.digest for c in saved}
     early = {c.component: c for c in loaded}
-    over = "weights" in early and early["weights"].digest == old.get("weights")
+    weights = next((c.digest for c in live if c.component == "weights"), None)
+    over = weights is not None and "weights" in early and early["weights"].digest == weights
     return [_moment(c, old, early, over) if c.component in MOVING else c for c in live]
 
 

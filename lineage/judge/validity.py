@@ -259,8 +259,10 @@ def _add_other_ranks(
     tallies: Mapping[str, Tally], records: Sequence[schemas.Record], stretch: Stretch
 ) -> None:
     """What other ranks than the judging one did not restore: each rank records its own."""
-    found = [r for r in records if r.kind == "restore" and r.segment == stretch.segment]
+    every = [r for r in records if r.kind == "restore" and r.segment == stretch.segment]
+    found = [r for r in every if r.payload.scope == "rank"]
     told = {c.component for r in found if r.rank == 0 for c in r.payload.components if c.status != "restored"}
+    together = {c.component for r in every if r.payload.scope == "whole" for c in r.payload.components}
     for r in found:
         if r.rank == 0:
             continue
@@ -269,7 +271,8 @@ def _add_other_ranks(
             if c.component in told:
                 continue
             if c.status == "not_recorded":
-                _miss(tallies, c.component, f"rank {r.rank}: {c.text}")
+                if c.component not in together:
+                    _miss(tallies, c.component, f"rank {r.rank}: {c.text}")
             elif c.status != "restored":
                 for claim, tally in tallies.items():
                     if concept.effect(claim) != "holds":

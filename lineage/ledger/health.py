@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .._rooms import schemas
-from ..judge import series_gaps, series_health, series_names
+from ..judge import quarantined, series_gaps, series_health, series_names
 from ..judge.series_health import Health, Logged
-from . import beside, series
+from . import beside, bookkeeping, resumes, series
 from .reader import Ledger, SegmentView
 
 MOST = 400_000
@@ -46,6 +46,7 @@ def check(ledger: Ledger, segment: SegmentView, go_on: Callable[[], bool] = lamb
         observed=bool(o.plain()) if (o := segment.info.settings.get("observed")) else False,
         go_on=go_on,
     )
+    health.findings += bookkeeping.peak(ledger, segment)
     if left_out:
         health.not_judged.append(f"{left_out:,} older values: the newest {MOST:,} were judged")
     return health
@@ -62,7 +63,35 @@ def findings(ledger: Ledger) -> list[Said]:
         if segment.uid not in done:
             out += said(segment.uid, check(ledger, segment))
         out += said(segment.uid, Health(findings=beside.compare(ledger, segment).findings))
+        out += said(segment.uid, Health(findings=_of_resume(ledger, segment)))
+        out += said(segment.uid, Health(findings=bookkeeping.findings(ledger, segment)))
+    for uid, found in audit(ledger).items():
+        out += said(uid, Health(findings=found))
     return out
+
+
+def audit(ledger: Ledger) -> dict[str, list[schemas.Finding]]:
+    """Segment -> what an audit of its checkpoints finds by the records, and what no process recorded while it ran."""
+    told = {(r.segment, r.payload.code) for r in ledger.of("finding")}
+    out: dict[str, list[schemas.Finding]] = {}
+    for uid, found in quarantined.findings(ledger.records):
+        if (uid, found.code) not in told:
+            out.setdefault(uid, []).append(found)
+    return out
+
+
+def of_checkpoints(ledger: Ledger, segment: str) -> list[schemas.Finding]:
+    """What is found of a segment's checkpoints and of the one that it resumed from, recorded or by the records."""
+    codes = ("LIN-C006", "LIN-C030", "LIN-C031")
+    recorded = [r.payload for r in ledger.of("finding", segment) if r.payload.code in codes]
+    return [*recorded, *audit(ledger).get(segment, [])]
+
+
+def _of_resume(ledger: Ledger, segment: SegmentView) -> list[schemas.Finding]:
+    """What the saves of a segment show, and what it went on from. How its ranks started stands among the ranks'."""
+    resumed = resumes.look(ledger, segment)
+    own = [f for f in resumed.findings if not f.code.startswith("LIN-R")] if resumed else []
+    return [*resumes.saves(ledger, segment.uid), *own]
 
 
 @dataclass(frozen=True)

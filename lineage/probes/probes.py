@@ -31,6 +31,9 @@ from .read import Reader, why
 from .ring import Ring
 from .sheet import Key, Sheet, Sheets
 
+FIRST = 2
+"""Steps at the beginning whose updates are read whatever `state_every` says: they show what a resume lost."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -189,7 +192,7 @@ class Probes:
 
     def _reads_state(self) -> bool:
         every = self.settings.state_every
-        return bool(every) and self._count % every == 0
+        return bool(every) and (self._count < FIRST or self._count % every == 0)
 
     def _ring(self, sheet: Sheet) -> Ring:
         if sheet not in self._rings:

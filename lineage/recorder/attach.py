@@ -28,6 +28,7 @@ def attach(
     scheduler: Any = None,
     scaler: Any = None,
     loader: Any = None,
+    ema: Any = None,
     config: Any = None,
     resumed_from: str | Path | None = None,
     fork: bool = False,
@@ -49,6 +50,8 @@ def attach(
             without a tracker run. The run itself is left as it is.
         model, optimizer, scheduler, scaler, loader: the loop's own objects, after wrapping and compiling.
             Each is optional and adds what can be known.
+        ema: an averaged copy of the weights, where the loop keeps one: a module, an object with a `state_dict`, or
+            tensors in a dict or a list. It is compared at a resume like the weights.
         config: what was asked for: dict, argparse.Namespace, dataclass, pydantic model, OmegaConf,
             `wandb.config`, or the path of a YAML or JSON file. Without it the run's own config is taken.
         resumed_from: the checkpoint (folder or file) that was loaded.
@@ -80,7 +83,7 @@ def attach(
         recorder = _attach(
             resolved,
             run,
-            Watched(model, optimizer, scheduler, scaler, loader),
+            Watched(model, optimizer, scheduler, scaler, loader, ema),
             config,
             resumed_from,
             fork=fork,
@@ -145,7 +148,7 @@ def _attach(
     if not settings.enabled:
         recorder.live = False
         return recorder
-    recorder._leave_unreadable("model", "optimizer", "scheduler", "scaler", "loader")
+    recorder._leave_unreadable("model", "optimizer", "scheduler", "scaler", "loader", "ema")
     recorder.steps.batching.declare(mix, batches)
     recorder.steps.agreeing.declare(replicas)
     recorder.taken_over = _from_observer(run, recorder)

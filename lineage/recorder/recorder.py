@@ -17,6 +17,7 @@ from ..ledger import blobs
 from . import boundary, by_hand, incidents, mitigations, saving, summary
 from .captured import Recent
 from .contain import contained, describe, log
+from .hardware import watcher
 from .identity import Ids, TakenOver, World, agree
 from .settings import Settings
 from .step import Step
@@ -68,6 +69,7 @@ class Recorder:
         self.taken_over: TakenOver | None = None
         self.blobs: list[bytes] = []
         self.recent = Recent()
+        self.hardware: watcher.Watcher | None = None
         self.unhandled_before = incidents.last_unhandled()
         self.steps = Stepping(self)
 
@@ -127,6 +129,7 @@ class Recorder:
         if self.world.rank == 0 and self.parent is not None:
             w.tasks.put(lambda: incidents.warn_if_damaged(w))
         incidents.follow(self, w)
+        self.hardware = watcher.start(w)
 
     def _say_problem(self, w: Writer, parent: boundary.Parent) -> None:
         """What is wrong with the checkpoint that was named goes to the log and to the ledger."""
@@ -134,6 +137,7 @@ class Recorder:
         if text:
             w.write(schemas.TrackerNote(code="LIN-C001", tracker="ledger", text=text))
             log.warning("lineage: %s", text)
+        w.tasks.put(lambda: incidents.warn_if_quarantined(w, parent))
 
     def _ids(self) -> Ids:
         """Say which run and segment this is."""
@@ -215,7 +219,7 @@ class Recorder:
 
     @contained("attach", "late objects are not watched")
     def watch(self, /, **objects: Any) -> None:
-        """Give objects that came late: model, optimizer, scheduler, scaler, loader."""
+        """Give objects that came late: model, optimizer, scheduler, scaler, loader, ema."""
         for name, value in objects.items():
             if name not in LINES or name == "config":
                 raise ValueError(
@@ -385,6 +389,8 @@ class Recorder:
             )
         self.steps.agreeing.close()
         self.steps.drift.close(w)
+        if self.hardware is not None:
+            self.hardware.close()
         self.live = False
         incidents.close(self, w, error)
         left = w.close()

@@ -13,7 +13,7 @@ from ..capture.watched import Watched
 from ..judge import graph
 from ..ledger import files, hashing, layout, sidecars
 from ..ledger.reader import Ledger
-from . import agreeing
+from . import agreeing, protection, quarantine
 from .boundary import Parent
 from .contain import contained, log
 from .identity import checkpoint_uid
@@ -29,6 +29,10 @@ def checkpoint(rec: Recorder, path: Path, step: int | None) -> str | None:
     save.__enter__()
     save.commit(path)
     return save.uid
+
+
+OF_EACH_RANK = ("optimizer_step",)
+"""Components that are to be alike on all ranks, and few bytes: each rank records its own, so that it can be seen."""
 
 
 class Saving:
@@ -55,7 +59,7 @@ class Saving:
         known = rec.steps.agreeing.at(w, step, agreeing.SAVE)
         live = state.capture(rec.watched, known=known) if rec.settings.digests else []
         if w.world.rank != 0:
-            live = [c for c in live if c.scope == "rank"]
+            live = [c for c in live if c.scope == "rank" or c.component in OF_EACH_RANK]
         nth = rec._saves[(step, "")] = rec._saves.get((step, ""), 0) + 1
         self.uid = checkpoint_uid(w.ids.segment, step, "", nth)
         parent = rec.last_checkpoint or (
@@ -99,13 +103,15 @@ class Saving:
 
 def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, known: dict[str, Any]) -> None:
     """On the worker thread: manifest, the completed record, the sidecar, the seal."""
+    if (now := protection.where(path)) != path:  # it was moved out of a rotation's reach meanwhile
+        path, record = now, record.model_copy(update={"path": str(now)})
     regime = rec.regime_id()
     if w.world.rank == 0:
         try:
             kept = hashing.Kept(w.ledger / layout.DIGESTS, path, "rank0")
             manifest = files.manifest(path, kept=kept)
             kept.forget()
-            missing = [] if manifest.files else ["no file at all"]
+            missing = _lack(path) if manifest.files else ["no file at all"]
         except OSError as e:
             manifest, missing = None, [f"cannot be read ({reason(e)})"]
         record = record.model_copy(
@@ -133,8 +139,19 @@ def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, kn
     for thread in [t for _, t in rec._background]:
         thread.join(timeout=10.0)
     _write_sidecar(rec, w, record, path, known)
+    quarantine.saved(w, record, path)
     if w.world.rank == 0:
         w.seal("checkpoint")
+
+
+def _lack(path: Path) -> list[str]:
+    """What a resume from these files would fail on for certain; nothing where it cannot be told."""
+    try:
+        from ..checkpoints import lack_of  # readers of eight formats, which no step needs
+    except ImportError as e:
+        log.debug("lineage: %s was not looked into: %s", path, reason(e))
+        return []
+    return lack_of(path)
 
 
 def _own_files(w: Writer, path: Path) -> None:

@@ -11,7 +11,7 @@ from .._rooms import schemas
 from ..capture import autocast, clip, code, effective, later, mode, modules, state
 from ..judge import restore as restore_
 from ..ledger import blobs
-from . import boundary, incidents, saving, streams
+from . import boundary, incidents, saving, streams, whole_restore
 from .agreeing import RESUME, Agreeing
 from .batching import Batching
 from .contain import contained, log
@@ -159,7 +159,7 @@ class Stepping:
                 self.rec.parent.live(), self.loaded, state.capture(self.rec.watched, known=known)
             )
             self.rec.now.restore = restore_.compare(
-                self.rec.parent.checkpoint.uid, self.rec.parent.live(), live
+                self.rec.parent.checkpoint.uid, self.rec.parent.live(), live, self.rec.world.rank
             )
             w.write(self.rec.now.restore)
         if (
@@ -271,6 +271,8 @@ class Stepping:
                 first.code, first.environment = self._code_after_first(w), self.rec.now.environment
                 first.batches = self._first_batches(step) if parent is not None else []
                 first.epoch = self.rec.watched.epoch()
+                if parent is not None and first.restore is not None:
+                    first.restore = whole_restore.judge(w, parent, first.restore)
                 boundary.judge(w, parent, first, declared)
 
             w.tasks.put(judge)

@@ -123,7 +123,7 @@ def _restores(facts: Facts) -> Section:
                 [
                     _title(r.component.component),
                     Span(word, style),
-                    words.numbers(r.ranks),
+                    words.numbers(r.ranks) if r.ranks else "together",
                     r.component.text,
                     Span(digests, "code"),
                 ]

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from .._rooms import schemas
 from ..judge import graph as graph_
-from ..judge import tree, validity
+from ..judge import restored_whole, tree, validity
 from ..judge.events_run import Placed
 from ..judge.graph import Graph
 from ..judge.joined import World
@@ -81,6 +81,7 @@ class RestoreFact:
     segment: int
     checkpoint: str
     ranks: tuple[int, ...]
+    """() for all ranks together"""
     component: schemas.ComponentRestore
 
 
@@ -284,27 +285,27 @@ def _checkpoint(graph: Graph, node: graph_.Node) -> CheckpointFact:
         checkpoint=node.checkpoint,
         segment=number,
         status=status,
-        marks=tuple(dict.fromkeys(m.mark.replace("_", " ") for m in node.marks)),
+        marks=tuple(dict.fromkeys(m.mark.replace("_", " ") for m in node.standing)),
         branch=branch,
     )
 
 
 def _restores(ledger: Ledger, graph: Graph) -> tuple[RestoreFact, ...]:
     """Restores with equal outcome on several ranks in one row."""
-    groups: dict[tuple[str, str, str, str], list[schemas.Record]] = {}
+    own: dict[tuple[str, str], dict[int, schemas.Restore]] = {}
+    told: dict[tuple[str, str], schemas.Restore] = {}
     for r in _known(ledger, graph, "restore"):
-        for c in r.payload.components:
-            groups.setdefault((r.segment, c.component, c.status, c.text), []).append(r)
+        key = (r.segment, r.payload.checkpoint)
+        if r.payload.scope == "whole":
+            told[key] = r.payload
+        else:
+            own.setdefault(key, {})[r.rank] = r.payload
     out = []
-    for (segment, component, status, text), found in groups.items():
-        restore = found[0].payload
-        one = next(
-            c for c in restore.components if (c.component, c.status, c.text) == (component, status, text)
-        )
-        node = graph.nodes.get(restore.checkpoint)
-        where = f"step {node.checkpoint.step:,}" if node else words.short(restore.checkpoint)
-        ranks = tuple(sorted({r.rank for r in found}))
-        out.append(RestoreFact(graph.number(segment), where, ranks, one))
+    for (segment, checkpoint), of_ranks in own.items():
+        node = graph.nodes.get(checkpoint)
+        where = f"step {node.checkpoint.step:,}" if node else words.short(checkpoint)
+        every = restored_whole.outcomes(of_ranks, told.get((segment, checkpoint)))
+        out += [RestoreFact(graph.number(segment), where, o.ranks, o.found) for o in every]
     return tuple(out)
 
 

@@ -68,10 +68,11 @@ def environment(h: Handle, record: Shown, page: Page) -> str | None:
 
 
 def restore(h: Handle, record: Shown, page: Page) -> str | None:
-    """Show what became of each component on a resume."""
+    """Show what became of each component on a resume: on rank 0, on others, and over all of them together."""
     r: schemas.Restore = payload(record)
     facts = {"checkpoint": r.checkpoint, **{c.component: c.status for c in r.components}}
-    return _of_segment(h, record, page, "restore/{}", facts)
+    suffix = "together" if r.scope == "whole" else f"rank-{record.rank}"
+    return _of_segment(h, record, page, "restore/{}", facts, suffix=suffix)
 
 
 def drift(h: Handle, record: Shown, page: Page) -> str | None:
