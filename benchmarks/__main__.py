@@ -30,6 +30,7 @@ EXPERIMENTS = {
     "agreement": "what it costs to digest the state so that replicas can be compared",
     "batches": "what the fingerprint of a batch costs, beside hashes of its bytes",
     "probes": "what probes add to a step of a GPT of 30 M parameters, beside other ways of watching",
+    "hardware": "what watching a node's GPUs and kernel log costs",
     "observe": "what the observer adds to a log call, and to the start of a process",
     "config": "how long two configs take to compare",
     "detectors": "false alarms and detections on real training curves, beside the rules of other tools",
@@ -46,6 +47,7 @@ SMOKE: dict[str, dict[str, Any]] = {
     "agreement": {"size": None, "rounds": 1},  # set where torch may be imported
     "batches": {"rounds": 1, "calls": 1, "rows": 2, "length": 16},
     "probes": {"size": None, "rounds": 1},  # set where torch may be imported
+    "hardware": {"rounds": 2, "steps": 1, "turns": 1, "size": None},  # set where torch may be imported
     "observe": {"rounds": 1, "calls": 3, "starts": 1},
     "config": {"rounds": 1, "sizes": (100,)},
     "detectors": {"trials": 1, "only": ("lineage", "ZClip")},
@@ -85,7 +87,7 @@ def _child(name: str, target: Path, *, smoke: bool) -> None:
         from .training import TINY
 
         sizes = {"plan": {TINY: (1, 2)}}
-    if smoke and name in ("probes", "agreement"):
+    if smoke and name in ("probes", "agreement", "hardware"):
         from .training import TINY
 
         sizes["size"] = TINY

@@ -98,6 +98,9 @@ class CheckpointMark(Model):
     )
     why: str
     evidence: list[Uid] = []
+    by: Literal["layer", "person"] = Field(
+        default="layer", description="whose word it is; the reason that a person gives stays on the machine"
+    )
     path: str | None = Field(default=None, description="where it lies now, if it was moved")
 
 

@@ -44,6 +44,7 @@ CODES: dict[str, str] = {
     "LIN-C021": "the optimizer's step counter stands still",
     "LIN-C022": "a save holds the state of another step than its own",
     "LIN-C023": "a later save was passed over by a resume",
+    "LIN-C024": "no complete checkpoint is left",
     "LIN-C030": "the quarantine of a checkpoint was taken back",
     "LIN-C031": "a checkpoint from after the first bad step carries no mark",
     # K: checkpoints at rest, and what a resume from their files would miss
@@ -117,6 +118,11 @@ CODES: dict[str, str] = {
     "LIN-E004": "a source of events cannot be read",
     "LIN-E005": "a pickle that asks for more than plain data was refused",
     "LIN-E006": "a source of events is partial, or of an unknown version",
+    # I: how an incident was handled
+    "LIN-I001": "a recovery was decided although evidence was missing",
+    "LIN-I002": "a run was declared recovered although something spoke against it",
+    "LIN-I003": "an incident was closed although something was missing",
+    "LIN-I004": "training was restarted before the evidence was kept",
     # S: series of losses and norms, as they were logged
     "LIN-S001": "a logged series is dead",
     "LIN-S002": "a logged series repeats its last value",

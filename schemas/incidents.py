@@ -31,7 +31,10 @@ class Incident(Model):
 
     kind: Literal["incident"] = "incident"
     uid: Uid
-    status: IncidentStatus = "open"
+    status: IncidentStatus = Field(default="open", description="the furthest state that it has reached")
+    reached: IncidentStatus | None = Field(
+        default=None, description="the state that it reached with this record; null: `status`, if that is new"
+    )
     title: str
     opened_by: Literal["alarm", "person"] = "alarm"
     owner: str | None = Field(default=None, description="who looks after it, by the name that was given")
@@ -198,7 +201,10 @@ class Horizon(Model):
     )
     low: Float | None = None
     high: Float | None = None
-    places: int = Field(default=0, description="places of the run's own history that the band was taken from")
+    moves: int = Field(
+        default=0,
+        description="moves over as many steps, in the run's own history, that the band was taken from",
+    )
     position: Literal["inside", "above", "below", "non_finite", "not_reached", "not_shown"]
     text: str
 

@@ -71,6 +71,9 @@ class BundleCheckpoint(Model):
 
     uid: Uid
     step: int
+    status: Literal["pending", "complete", "incomplete"] = Field(
+        default="complete", description="pending: its save was not on record as whole yet"
+    )
     path: str | None = None
     live: list[ComponentDigest] = Field(default=[], description="the live digests of its save")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .trackers.mlflow.servers import Server
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before mlflow is imported
+os.environ.setdefault("LINEAGE_HARDWARE_EVERY", "0")  # what else happens on this machine is no part of a test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,6 +29,10 @@ class TrackerRefused(Exception):
     """The tracker refused this record for good; trying again would not help."""
 
 
+CHECKPOINTS = 512
+"""Checkpoints whose records a page keeps."""
+
+
 @dataclass
 class Page:
     """What the page of a run needs to know besides the record at hand. The outbox keeps it current."""
@@ -40,6 +44,20 @@ class Page:
     """what may leave the machine beyond the default: `text`, the words of persons and exceptions"""
     ledger: str = ""
     """the ledger folder, to be named in texts"""
+    checkpoints: dict[str, Shown] = field(default_factory=dict)
+    """checkpoint uid -> the record with which it was complete: for what is said of it later"""
+
+    def know(self, record: Shown) -> None:
+        """Keep a complete checkpoint's record; of many, the newest."""
+        if isinstance(record.payload, schemas.Checkpoint) and record.payload.status == "complete":
+            self.checkpoints[record.payload.uid] = record
+            while len(self.checkpoints) > CHECKPOINTS:
+                self.checkpoints.pop(next(iter(self.checkpoints)))
+
+    def step_of(self, checkpoint: str) -> int | None:
+        """The step of a checkpoint whose record is kept."""
+        record = self.checkpoints.get(checkpoint)
+        return None if record is None else record.payload.step  # type: ignore[union-attr]
 
     def number(self, segment: str) -> int:
         """Return the number of a segment, giving the next one to a new uid."""

@@ -37,6 +37,11 @@ class LocalTracker:
     def show(self, record: Shown, page: Page) -> str | None:
         """Keep the newest of each kind in `state.json`; verdict and first bad cell also as Markdown."""
         payload = record.payload
+        if isinstance(payload, schemas.CheckpointMark):
+            told = self._state.setdefault("marks", {}).setdefault(payload.checkpoint, {})
+            told[payload.mark] = {"record": record.id, "why": payload.why}
+            self._write("state.json", json.dumps(self._state, indent=1))
+            return str(self._folder / "state.json")
         if payload.kind not in ("verdict", "regime", "alarm", "checkpoint", "seal", "first_bad"):
             return None
         self._state[payload.kind] = {

@@ -122,4 +122,5 @@ class Outbox:
             self.tracker.publish(*item)
             self._on_published(*item)
         else:
+            self.page.know(item)
             self._on_shown(item, self.tracker.show(item, self.page))

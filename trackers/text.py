@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 
 from ._rooms import schemas
 
@@ -143,6 +144,27 @@ def finding(record: schemas.Envelope | schemas.Record) -> tuple[str, str]:
     said = f"{f.severity}: {f.subject}: {f.text}{f': {names}' if names else ''}{at}"
     where = f"/{f.subject[:80]}" if f.code.startswith("LIN-S") else ""
     return f"finding/{f.code}{where}", f"{said}. Next: {f.remedy}" if f.remedy else said
+
+
+def mark(m: schemas.CheckpointMark, page_shares: frozenset[str]) -> str:
+    """Return a mark's reason as a page may show it: a person's words stay in the ledger unless text is shared."""
+    return m.why if m.by == "layer" or "text" in page_shares else "the reason is in the ledger: lineage show"
+
+
+def quarantined(steps: Mapping[str, int | None], lifted: Collection[str]) -> str:
+    """Return the line that says which checkpoints are not to be resumed from.
+
+    Args:
+        steps: checkpoint -> its step, if it is known, of all that were ever quarantined.
+        lifted: those of which it was taken back.
+    """
+    held = {uid: step for uid, step in steps.items() if uid not in lifted}
+    if not held:
+        return "none: each quarantine was taken back"
+    known = sorted(step for step in held.values() if step is not None)
+    names = [f"step {step:,}" for step in known] + [uid for uid, step in held.items() if step is None]
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return f"do not resume from the checkpoints of {', '.join(names[:12])}{more}"
 
 
 def degraded(record: schemas.Envelope | schemas.Record, *, message: bool = False) -> str:

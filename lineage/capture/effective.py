@@ -11,6 +11,7 @@ from typing import Any
 
 from .._rooms import schemas
 from . import schedule
+from .names import patterns
 from .reason import reason
 from .watched import LINES, Watched
 
@@ -115,6 +116,8 @@ _PLAIN = (
     "decoupled_weight_decay",
 )
 _KERNEL = ("fused", "foreach", "capturable", "differentiable")
+_LABELS = ("name", "group_name", "lr_scheduler")
+"""Keys of a group that say what it is called, and not what it does."""
 
 
 def _one_or_all(values: list[Any]) -> Any:
@@ -144,6 +147,7 @@ def _optimizer(w: Watched, seen: Seen) -> Found:
                 concept if known else f"optimizer.{key}",
                 (_one_or_all(held), f"optimizer.param_groups[*][{key!r}]"),
             )
+    yield from _own_switches(groups)
     switches = {k: _one_or_all([g.get(k) for g in groups]) for k in _KERNEL if any(g.get(k) for g in groups)}
     yield (
         "fused_kernels",
@@ -154,18 +158,40 @@ def _optimizer(w: Watched, seen: Seen) -> Found:
     )
 
 
+def _own_switches(groups: list[dict[str, Any]]) -> Found:
+    """Switches of an optimizer's own, such as one that keeps an old fault for the sake of older runs.
+
+    Only words and yes or no: numbers that are not known by name may be moved by the optimizer itself.
+    """
+    for key in dict.fromkeys(k for g in groups for k in g):
+        held = [g.get(key) for g in groups]
+        if key in (*_PLAIN, *_KERNEL, *_LABELS) or not all(isinstance(v, bool | str) for v in held):
+            continue
+        yield f"optimizer.{key}", (_one_or_all(held), f"optimizer.param_groups[*][{key!r}]")
+
+
 def _groups(w: Watched, seen: Seen) -> Found:
     """What is trained under which rules: the groups of the optimizer, and what the model holds frozen."""
     found: list[str] = []
     if w.optimizer is not None:
-        groups = [g["params"] for g in w.optimizer.param_groups]
-        found += [f"{len(g)} tensors, {sum(p.numel() for p in g)} values" for g in groups]
+        known = w.parameter_names()
+        found += [_group(g["params"], known) for g in w.optimizer.param_groups]
     if w.model is not None:
         names = [n for n, p in w.parameters() if not p.requires_grad]
         sha = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
         found += [f"{len(names)} tensors frozen ({sha})"] if names else [] if found else ["none frozen"]
     if found:
         yield "param_groups", (found, "optimizer.param_groups[*]['params'] and requires_grad of the model's")
+
+
+def _group(parameters: list[Any], known: dict[int, str]) -> str:
+    """A parameter group in words: how many tensors, and which, where all of them are the model's own."""
+    counts = f"{len(parameters)} tensors, {sum(p.numel() for p in parameters)} values"
+    names = sorted(known.get(id(p), "") for p in parameters)
+    if not names or not names[0]:
+        return counts
+    sha = hashlib.sha256("\n".join(names).encode()).hexdigest()[:8]
+    return f"{counts} ({sha}: {patterns(names)})"
 
 
 def _learning_rate(w: Watched, seen: Seen) -> Found:
@@ -351,7 +377,8 @@ def _data(w: Watched, seen: Seen) -> Found:
 
 def _scaler(w: Watched, seen: Seen) -> Found:
     if w.scaler is not None:
-        keys = ("_enabled", "_init_scale", "_growth_factor", "_backoff_factor", "_growth_interval")
+        # not _init_scale: loading a scaler's state writes the loaded scale there, which is state, and no setting
+        keys = ("_enabled", "_growth_factor", "_backoff_factor", "_growth_interval")
         facts = [f"{k.strip('_')}={getattr(w.scaler, k)}" for k in keys if hasattr(w.scaler, k)]
         yield "loss_scale", (facts, "scaler")
 

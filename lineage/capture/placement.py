@@ -115,10 +115,13 @@ def look(watched: Watched, replicas: Sequence[Sequence[int]] | None = None) -> P
         return out
     asked = _declared(replicas)
     wrapped = dict(_wrapped(watched.model))
+    cut = set(_cut(watched.model))
     homes: dict[int, Placed] = {}
     for name, p in watched.parameters():
         found = _place(out, "weight", name, p, wrapped.get(id(p)), asked)
         if found is not None:
+            if id(p) in cut:
+                found = out.placed[-1] = replace(found, whole=None)
             homes[id(p)] = found
     for name, b, reason in _buffers(watched.model):
         if reason is not None:
@@ -239,6 +242,14 @@ def _wrapped(model: Any) -> Iterator[tuple[int, tuple[Group, ...]]]:
             group = _between_nodes(module)
             for p in module.parameters():
                 yield id(p), group
+
+
+def _cut(model: Any) -> Iterator[int]:
+    """id of the parameters of which FullyShardedDataParallel keeps a piece on each rank: a plain tensor, of the whole."""
+    for module in model.modules():
+        whole = str(getattr(module, "sharding_strategy", "")).endswith("NO_SHARD")
+        if type(module).__name__ == "FullyShardedDataParallel" and not whole:
+            yield from map(id, module.parameters())
 
 
 def _under_ddp(module: Any) -> Iterator[tuple[int, tuple[Group, ...]]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._rooms import schemas
 from . import digest as d
-from . import digest_many, digest_shards, state_facts
+from . import digest_many, digest_shards, flat_parts, state_facts
 from .placement import kind_of
 from .reason import reason
 from .watched import LINES, Watched
@@ -167,7 +167,15 @@ def _master_weights(w: Watched, lanes: Lanes) -> Found | None:
         for i, p in enumerate(group["params"])
         if id(p) not in own and p.dtype.itemsize >= 4
     }
-    return lanes.found(named) if named else None
+    return _of_parts(w, lanes.found(named)) if named else None
+
+
+def _of_parts(w: Watched, found: Found) -> Found:
+    """What was found, as this rank's own where the optimizer holds flat parts of all parameters (ZeRO)."""
+    parts = flat_parts.held(dict(w.parameters()), w.optimizer.param_groups)
+    if not parts or not found[1].get("tensors"):
+        return found
+    return found[0], found[1] | {"layout": flat_parts.layout(parts)}, found[2]
 
 
 def _optimizer_state(w: Watched, lanes: Lanes) -> Found | None:
@@ -178,7 +186,7 @@ def _optimizer_state(w: Watched, lanes: Lanes) -> Found | None:
         for key, value in state.items():
             if key != "step" and hasattr(value, "element_size"):
                 named[f"{at}.{kind_of(key)}"] = value
-    return lanes.found(named)
+    return _of_parts(w, lanes.found(named))
 
 
 def _states(w: Watched) -> dict[str, tuple[Any, dict[str, Any]]]:

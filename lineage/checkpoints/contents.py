@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Severity: TypeAlias = Literal["fails", "differs", "fine"]
 """What a resume would do: fail, go on and silently differ, or be as if nothing had been saved."""
@@ -25,8 +24,7 @@ COMPONENTS = (
 """The components of a faithful resume, by the words that records use; buffers lie among the weights at rest."""
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A stretch of a file that holds a tensor, or a block of it."""
 
     file: str
@@ -46,6 +44,8 @@ class Tensor:
     shape: tuple[int, ...]
     component: str
     pieces: tuple[Piece, ...] = ()
+    stride: tuple[int, ...] | None = None
+    """elements from one to the next along each dimension; None where they lie row by row"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Part:
 class Contents:
     """A checkpoint as its files tell it."""
 
-    path: Path
+    path: str
+    """where it lies: an absolute path, or a URL without its secrets"""
     format: str
     title: str
     """the format in the words of its framework"""
@@ -114,6 +115,11 @@ class Contents:
         """Add a finding; the same text is said once."""
         if all(f.text != text for f in self.findings):
             self.findings.append(Finding(code, severity, text, remedy, component, certain))
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rstrip("/").rpartition("/")[2]
 
     @property
     def worst(self) -> Severity | None:

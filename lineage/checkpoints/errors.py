@@ -19,6 +19,10 @@ class Hostile(CheckpointError):
     """A pickle names code that no checkpoint needs; the text is the name."""
 
 
+class NotPlain(CheckpointError):
+    """A pickle asks for an operation that plain data do not need; the text is its name."""
+
+
 class Refused(CheckpointError):
     """Reading would leave the folder, follow a link out of it, or unpack far more than there is."""
 
@@ -29,3 +33,7 @@ class TooBig(CheckpointError):
 
 class Unreadable(CheckpointError):
     """The file is there and its bytes cannot be had: permission, a file that changes, a pointer instead of it."""
+
+
+class NoStore(CheckpointError):
+    """A URL cannot be read: what reads it is not installed, or the store says no."""

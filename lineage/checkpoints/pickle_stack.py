@@ -6,6 +6,7 @@ Each is as in CPython's Lib/pickle.py; containers that the pickle builds of clas
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 from .errors import CutOff, Damaged
@@ -15,7 +16,7 @@ MOST_DEPTH = 4
 """Tuples in tuples that may be the key of a dict: hashing a deep nest would exhaust the C stack."""
 
 
-WORD = struct.Struct("<I").unpack_from
+WORD, SIGNED = struct.Struct("<I").unpack_from, struct.Struct("<i").unpack_from
 
 
 class Stack:
@@ -25,7 +26,7 @@ class Stack:
         self.data, self.pos = data, start
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
-        self.memo: dict[int, Any] = {}
+        self.memo: list[Any] | Sparse = []
         self.done = False
 
     # reading arguments
@@ -237,7 +238,7 @@ class Stack:
         """DICT."""
         items = self.to_mark()
         made: dict[Any, Any] = {}
-        _fill(made, items)
+        fill(made, items)
         self.stack.append(made)
 
     def op_append(self) -> None:
@@ -252,19 +253,22 @@ class Stack:
 
     def op_setitem(self) -> None:
         """SETITEM."""
-        _fill(self.stack[-3], self.stack[-2:])
+        fill(self.stack[-3], self.stack[-2:])
         del self.stack[-2:]
 
     def op_setitems(self) -> None:
         """SETITEMS."""
         items = self.to_mark()
-        _fill(self.stack[-1], items)
+        fill(self.stack[-1], items)
 
     # the memo
 
     def op_get(self) -> None:
         """GET."""
-        self.stack.append(self.memo[int(self.line())])
+        at = int(self.line())
+        if at < 0:
+            raise Damaged("the pickle is damaged: a place below zero in its memory")
+        self.stack.append(self.memo[at])
 
     def op_binget(self) -> None:
         """BINGET."""
@@ -279,42 +283,66 @@ class Stack:
 
     def op_put(self) -> None:
         """PUT."""
-        self.memo[int(self.line())] = self.stack[-1]
+        self.remember(int(self.line()))
 
     def op_binput(self) -> None:
         """BINPUT."""
-        self.memo[self.data[self.pos]] = self.stack[-1]
+        self.remember(self.data[self.pos])
         self.pos += 1
 
     def op_long_binput(self) -> None:
         """LONG_BINPUT."""
-        self.memo[self.number(4)] = self.stack[-1]
+        self.remember(self.number(4))
 
     def op_memoize(self) -> None:
         """MEMOIZE."""
-        self.memo[len(self.memo)] = self.stack[-1]
+        self.memo.append(self.stack[-1])
+
+    def remember(self, at: int) -> None:
+        """Keep the top of the stack under a number. Writers count up; what does not is no reason to fill a list."""
+        if at == len(self.memo):
+            self.memo.append(self.stack[-1])
+            return
+        if not isinstance(self.memo, Sparse):
+            self.memo = Sparse(enumerate(self.memo))
+        self.memo[at] = self.stack[-1]
+
+
+class Sparse(dict[int, Any]):
+    """A memory whose numbers do not count up, with what a list has."""
+
+    def append(self, value: Any) -> None:
+        """MEMOIZE takes the number of what is there."""
+        self[len(self)] = value
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Several MEMOIZE."""
+        for value in values:
+            self.append(value)
 
 
 def _extend(of: Any, items: list[Any]) -> None:
     if isinstance(of, list):
         of.extend(items)
     elif isinstance(of, Made):
-        of.items.extend(items)
+        of.add(items)
     else:
         raise Damaged(f"the pickle is damaged: it appends to a {type(of).__name__}")
 
 
-def _fill(of: Any, pairs: list[Any]) -> None:
+def fill(of: Any, pairs: list[Any]) -> None:
+    """Set items: a key and a value, one after the other."""
     if len(pairs) % 2:
         raise Damaged("the pickle is damaged: a key without a value")
-    into = of if isinstance(of, dict) else of.pairs if isinstance(of, Made) else None
+    into = of if isinstance(of, dict) else of.own_pairs() if isinstance(of, Made) else None
     if into is None:
         raise Damaged(f"the pickle is damaged: it sets an item of a {type(of).__name__}")
-    for i in range(0, len(pairs), 2):
-        key = pairs[i]
-        if type(key) is not str and not _hashable(key, MOST_DEPTH):
-            key = Made("unhashable", (key,))
-        into[key] = pairs[i + 1]
+    each = iter(pairs)
+    for key, value in zip(each, each, strict=True):
+        if key.__class__ is str or key.__class__ is Made or _hashable(key, MOST_DEPTH):
+            into[key] = value
+        else:
+            into[Made("unhashable", (key,))] = value
 
 
 def _hashable(key: Any, depth: int) -> bool:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from . import dtypes
+
+_NO_PAIRS: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Named:
     """Something that the pickle would have imported."""
 
-    __slots__ = ("full", "module", "name")
+    __slots__ = ("full", "module", "name", "plain")
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name, self.full = module, name, f"{module}.{name}"
+        self.plain = False
+        """whether a call of it is noted and nothing else"""
 
 
 class Made:
@@ -24,8 +30,20 @@ class Made:
     def __init__(self, of: str, args: tuple[Any, ...] = ()) -> None:
         self.of, self.args = of, args
         self.state: Any = None
-        self.items: list[Any] = []
-        self.pairs: dict[Any, Any] = {}
+        self.items: Sequence[Any] = ()
+        self.pairs: Mapping[Any, Any] = _NO_PAIRS
+
+    def add(self, items: Sequence[Any]) -> None:
+        """Append to it, as to a list."""
+        if not isinstance(self.items, list):  # made when there is something: there may be a million objects
+            self.items = []
+        self.items += items
+
+    def own_pairs(self) -> dict[Any, Any]:
+        """What is set in it, as in a dict."""
+        if not isinstance(self.pairs, dict):
+            self.pairs = {}
+        return self.pairs
 
     def build(self, state: Any) -> None:
         """Keep its state, as BUILD would have set it; (dict, slots) become one dict."""
@@ -79,6 +97,21 @@ class TensorRef:
         if 0 in self.shape:
             return 0
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=False))
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether its elements lie one behind the other, row by row."""
+        due = 1
+        for n, s in zip(reversed(self.shape), reversed(self.stride), strict=False):
+            if n != 1 and s != due:
+                return 0 in self.shape
+            due *= n
+        return True
+
+    @property
+    def each(self) -> int | None:
+        """Bytes of an element; None for a dtype that this version does not know."""
+        return dtypes.SIZE.get(self.dtype)
 
 
 class ArrayRef:

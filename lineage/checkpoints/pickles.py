@@ -11,121 +11,49 @@ real objects through copyreg, and BUILD sets attributes. The operations are thos
 
 from __future__ import annotations
 
+import pickletools
+import re
 import struct
+from functools import lru_cache, partial
 from typing import Any
 
 from . import rebuild
-from .errors import CutOff, Damaged, Hostile
-from .pickle_stack import TABLE, WORD, Stack
+from .errors import CutOff, Damaged, Hostile, NotPlain
+from .pickle_stack import SIGNED, TABLE, WORD, Stack, fill
 from .pickle_values import Made, Named, Storage
 
 MOST_OPERATIONS = 100_000_000
-_MEMOIZE, _LONG_BINGET, _BINGET, _BININT1 = 0x94, 0x6A, 0x68, 0x4B
 
-_DANGEROUS = {
-    *(
-        "os",
-        "posix",
-        "nt",
-        "sys",
-        "subprocess",
-        "commands",
-        "pty",
-        "socket",
-        "shutil",
-        "ctypes",
-        "_ctypes",
-        "signal",
-    ),
-    *(
-        "importlib",
-        "imp",
-        "runpy",
-        "code",
-        "codeop",
-        "marshal",
-        "pickle",
-        "_pickle",
-        "shelve",
-        "pdb",
-        "bdb",
-        "timeit",
-    ),
-    *(
-        "cProfile",
-        "profile",
-        "trace",
-        "webbrowser",
-        "urllib",
-        "http",
-        "ftplib",
-        "smtplib",
-        "telnetlib",
-        "requests",
-    ),
-    *(
-        "asyncio",
-        "multiprocessing",
-        "threading",
-        "_thread",
-        "pip",
-        "setuptools",
-        "types",
-        "operator",
-        "_operator",
-    ),
-    *(
-        "platform",
-        "tempfile",
-        "io",
-        "_io",
-        "gc",
-        "inspect",
-        "site",
-        "zipimport",
-        "doctest",
-        "pydoc",
-        "linecache",
-    ),
-}
-_BUILTINS = {"__builtin__", "builtins"}
-_PLAIN_BUILTINS = {
-    *(
-        "set",
-        "frozenset",
-        "bytearray",
-        "bytes",
-        "complex",
-        "slice",
-        "range",
-        "object",
-        "list",
-        "dict",
-        "tuple",
-    ),
-    *(
-        "int",
-        "float",
-        "str",
-        "bool",
-        "long",
-        "unicode",
-        "type",
-        "getattr",
-        "print",
-        "xrange",
-        "NotImplemented",
-    ),
-    *("Exception", "ValueError", "RuntimeError", "KeyError", "TypeError", "Ellipsis"),
-}
-_TORCH_CODE = (
-    "torch.hub",
-    "torch.load",
-    "torch.jit",
-    "torch.utils.cpp_extension",
-    "torch.package",
-    "torch.ops",
+_DANGEROUS = frozenset(
+    """
+    os posix nt sys subprocess commands pty socket shutil ctypes _ctypes signal importlib imp runpy code codeop marshal
+    pickle _pickle shelve pdb bdb timeit cProfile profile trace webbrowser urllib http ftplib smtplib telnetlib requests
+    asyncio multiprocessing threading _thread pip setuptools types operator _operator platform tempfile io _io gc
+    inspect site zipimport doctest pydoc linecache
+    """.split()  # noqa: SIM905 - a list with one name on each line would be a page
 )
+_BUILTINS = frozenset({"__builtin__", "builtins"})
+_PLAIN_BUILTINS = frozenset(
+    """
+    set frozenset bytearray bytes complex slice range object list dict tuple int float str bool long unicode type
+    getattr print xrange NotImplemented Exception ValueError RuntimeError KeyError TypeError Ellipsis
+    """.split()  # noqa: SIM905
+)
+_TORCH_CODE = tuple(
+    f"torch.{name}" for name in ("hub", "load", "jit", "utils.cpp_extension", "package", "ops")
+)
+
+_NOT_PLAIN = frozenset(b"\x63\x93\x52\x81\x92\x69\x6f\x62\x50\x51\x8f\x90\x91\x96")
+"""Names, calls, states and persistent ids; sets and bytearrays, which no plain data of ours has."""
+_MEMOIZE, _BINPUT, _LONG_BINPUT, _BINGET, _LONG_BINGET = 0x94, 0x71, 0x72, 0x68, 0x6A
+_BININT1, _BININT2, _BININT, _TEXT, _SETITEMS, _BUILD = 0x4B, 0x4D, 0x4A, 0x8C, 0x75, 0x62
+_OBJECT = b")\x81\x94}\x94("
+"""EMPTY_TUPLE NEWOBJ MEMOIZE EMPTY_DICT MEMOIZE MARK: how an object of a plain class begins, behind its class."""
+_INT = rb"(?:K.|M..|J...[\x00-\x7f])"
+_SIZE = re.compile(
+    b"(?:(%b)\x85|(%b{2})\x86|(%b{3})\x87|\\((%b{4,9})t)\x94\x85\x94R\x94" % ((_INT,) * 4), re.DOTALL
+).match
+"""Ints, TUPLE, MEMOIZE, TUPLE1, MEMOIZE, REDUCE, MEMOIZE: the call of a class with one tuple of ints, as torch.Size."""
 
 
 class Read:
@@ -142,7 +70,29 @@ def read(data: bytes, start: int = 0) -> Read:
 
     Raises `CutOff` where its end is missing, `Damaged` where it makes no sense, `Hostile` where it names code.
     """
-    machine = _Machine(data, start)
+    return _run(_Machine(data, start))
+
+
+def read_plain(data: bytes) -> Any:
+    """The plain data that a pickle holds: None, bool, int, float, str, bytes, list, tuple, dict with plain keys.
+
+    Raises `NotPlain` for every operation that such data do not need, and what `read` raises.
+    """
+    value = _run(_Plain(data, 0)).value
+    left, seen = [value], set()
+    while left:
+        at = left.pop()
+        if isinstance(at, dict | list | tuple) and id(at) not in seen:
+            seen.add(id(at))
+            left += at.values() if isinstance(at, dict) else at
+            odd = [k for k in at if isinstance(k, tuple | Made)] if isinstance(at, dict) else ()
+            if odd:
+                raise Damaged(f"it has a {'tuple' if isinstance(odd[0], tuple) else odd[0].of} as a key")
+    return value
+
+
+def _run(machine: _Machine) -> Read:
+    data = machine.data
     try:
         return machine.run()
     except (CutOff, Damaged, Hostile):
@@ -177,40 +127,101 @@ class _Machine(Stack):
         self.left = 4 * len(data) + (64 << 20)
         """bytes and entries that calls may still copy: calls on one remembered text would fill the memory"""
 
-    def run(self) -> Read:
-        """Carry operations out until STOP. The four that make up half of a big pickle stand in the loop itself."""
-        data, memo, table = (
-            self.data,
-            self.memo,
-            [getattr(self, "op_" + n, None) if n else None for n in TABLE],
-        )
+    def operations(self) -> list[Any]:
+        """Code -> what carries it out; None where there is nothing."""
+        return [getattr(self, "op_" + n, None) if n else None for n in TABLE]
+
+    def run(self) -> Read:  # noqa: PLR0912, PLR0915 - calls would cost more than the operations
+        """Carry operations out until STOP.
+
+        Those that make up most of a big pickle stand in the loop itself, and two phrases of them are taken at once: how
+        an object begins, and a torch.Size. Each phrase is a whole number of operations, and does what they do.
+        """
+        data, size, memo, marks = self.data, len(self.data), self.memo, self.marks
+        table = self.operations()
         pos, stack = self.pos, self.stack
-        if pos >= len(data):
+        held: Any
+        if pos >= size:
             raise CutOff("there is no pickle: the file ends before it")
         try:
             for _ in range(MOST_OPERATIONS):
                 code = data[pos]
                 pos += 1
-                if code == _MEMOIZE:
-                    memo[len(memo)] = stack[-1]
-                elif code == _LONG_BINGET:
-                    stack.append(memo[WORD(data, pos)[0]])
+                if code == _LONG_BINGET:
+                    value = memo[WORD(data, pos)[0]]
                     pos += 4
                 elif code == _BINGET:
-                    stack.append(memo[data[pos]])
+                    value = memo[data[pos]]
                     pos += 1
                 elif code == _BININT1:
                     stack.append(data[pos])
                     pos += 1
+                    continue
+                elif code == _MEMOIZE:
+                    memo.append(stack[-1])
+                    continue
+                elif code == _SETITEMS:
+                    items = stack
+                    stack = self.stack = marks.pop()
+                    fill(stack[-1], items)
+                    continue
+                elif (
+                    code == _BUILD
+                    and stack[-1].__class__ is dict
+                    and stack[-2].__class__ is Made
+                    and stack[-2].state is None
+                ):
+                    state, held = stack.pop(), stack[-1]
+                    self.left -= len(state)
+                    held.state = state
+                    continue
+                elif code == _TEXT and (end := pos + 1 + data[pos]) <= size:
+                    stack.append(str(data[pos + 1 : end], "utf-8", "surrogatepass"))
+                    pos = end
+                    continue
+                elif code == _BININT2:
+                    stack.append(data[pos] | data[pos + 1] << 8)
+                    pos += 2
+                    continue
+                elif code == _BININT:
+                    stack.append(SIGNED(data, pos)[0])
+                    pos += 4
+                    continue
+                elif code == _BINPUT and data[pos] == len(memo):
+                    memo.append(stack[-1])
+                    pos += 1
+                    continue
+                elif code == _LONG_BINPUT and WORD(data, pos)[0] == len(memo):
+                    memo.append(stack[-1])
+                    pos += 4
+                    continue
                 else:
                     act = table[code]
                     if act is None:
                         raise Damaged(f"byte {pos - 1:,} is {code:#04x}, which is no operation of a pickle")
                     self.pos = pos
                     act()
-                    pos, stack = self.pos, self.stack
+                    pos, stack, memo = self.pos, self.stack, self.memo
                     if self.done:
                         return self.result()
+                    continue
+                # what was remembered, and with a class perhaps more than that
+                if value.__class__ is not Named:
+                    stack.append(value)
+                elif value.plain and data.startswith(_OBJECT, pos):
+                    begun: tuple[Made, dict[Any, Any]] = Made(value.full), {}
+                    memo.extend(begun)
+                    stack += begun
+                    marks.append(stack)
+                    stack = self.stack = []
+                    pos += len(_OBJECT)
+                elif value.full == "torch.Size" and (found := _SIZE(data, pos)):
+                    ints = _ints(found[found.lastindex or 0])
+                    stack.append(ints)
+                    memo.extend((ints, (ints,), ints))
+                    pos = found.end()
+                else:
+                    stack.append(value)
         except (IndexError, struct.error):
             self.pos = max(pos, self.pos)
             raise
@@ -233,6 +244,7 @@ class _Machine(Stack):
             if hostile(module, name):
                 raise Hostile(f"{module}.{name}"[:200])
             known = self.names[module, name] = Named(module, name)
+            known.plain = not rebuild.knows(known)
         return known
 
     def op_global(self) -> None:
@@ -310,6 +322,35 @@ class _Machine(Stack):
         if isinstance(of, Made):
             return Made(f"{of.of[:200]}(...)", args)
         raise Damaged(f"the pickle is damaged: it calls a {type(of).__name__}")
+
+
+class _Plain(_Machine):
+    """The operations that plain data need."""
+
+    def operations(self) -> list[Any]:
+        """The others end the reading."""
+        return [
+            act if act is not None and code not in _NOT_PLAIN else partial(self.refuse, code)
+            for code, act in enumerate(super().operations())
+        ]
+
+    def refuse(self, code: int) -> None:
+        """Say which operation it is. Raises `NotPlain`, and `Damaged` for what is none."""
+        known = next((o.name for o in pickletools.opcodes if o.code == chr(code)), None)
+        if known is None:
+            raise Damaged(f"byte {self.pos - 1:,} is {code:#04x}, which is no operation of a pickle")
+        raise NotPlain(known)
+
+
+@lru_cache(maxsize=1 << 16)
+def _ints(written: bytes) -> tuple[int, ...]:
+    """The ints of BININT1, BININT2 and BININT operations."""
+    out, at = [], 0
+    while at < len(written):
+        width = {75: 1, 77: 2, 74: 4}[written[at]]
+        out.append(int.from_bytes(written[at + 1 : at + 1 + width], "little"))
+        at += 1 + width
+    return tuple(out)
 
 
 def _attribute(args: tuple[Any, ...]) -> None:

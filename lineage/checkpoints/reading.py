@@ -9,8 +9,8 @@ from typing import Protocol
 
 from . import taking
 from .contents import SEVERITIES, Contents
-from .errors import CheckpointError
-from .folder import MOST_PICKLE, Folder, open_path
+from .errors import CheckpointError, Damaged
+from .folder import MOST_PICKLE, Folder
 from .formats import (
     accelerate,
     dcp,
@@ -21,8 +21,10 @@ from .formats import (
     opaque,
     ranks,
     safetensors,
+    torch_folder,
     torch_save,
 )
+from .listing import open_place
 
 
 class Format(Protocol):
@@ -45,6 +47,7 @@ FORMATS: tuple[Format, ...] = (
     deepspeed,
     dcp,
     torch_save,
+    torch_folder,
     safetensors,
 )
 """In the order of asking: a trainer's folder may hold DeepSpeed's or DCP's files, and all may hold safetensors."""
@@ -59,16 +62,24 @@ def look(
     """Look at a checkpoint: its format, components, tensors, step, and what a resume would miss.
 
     Args:
+        path: a folder, a file, or a URL that fsspec reads.
         world: the number of ranks that would resume.
         digest: digest an unknown folder whatever its size.
         patience: bytes of one pickle above which it is left out, and `facts["left_out"]` says so.
 
     Raises `CheckpointError` where there is nothing that can be listed.
     """
-    path = Path(path)
-    folder = open_path(path)
+    folder = open_place(path)
     folder.patience = patience
-    c = Contents(path.absolute(), opaque.NAME, "")
+    return look_into(folder, path, world=world, digest=digest)
+
+
+def look_into(
+    folder: Folder, path: Path | str, *, world: int | None = None, digest: bool = False
+) -> Contents:
+    """The same of a folder that was listed."""
+    place = folder.store.url if folder.store else str(Path(str(path).partition("://")[2] or path).absolute())
+    c = Contents(place, opaque.NAME, "")
     chosen = next((f for f in FORMATS if _asked(f, folder)), None)
     if chosen is None:
         opaque.read(folder, c, inside=_inside(folder), digest=digest)
@@ -77,9 +88,13 @@ def look(
         try:
             chosen.read(folder, c)
         except CheckpointError as e:
-            taking.failed(c, e, path.name, None)
+            taking.failed(c, e, c.name, None)
+        except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as e:
+            # Whatever stands where a number or a name is due, a look ends with words.
+            told = f"what its files say of it does not fit together ({type(e).__name__}); nothing was run"
+            taking.failed(c, Damaged(told), c.name, None)
         ranks.world(c, world, sharded=bool(c.facts.get("zero_stage")))
-        if c.step is None and chosen is not safetensors:
+        if c.step is None and chosen is not safetensors and c.format != opaque.NAME:
             c.find(
                 "LIN-K018",
                 "fine",
@@ -103,7 +118,8 @@ def _asked(form: Format, folder: Folder) -> bool:
 
 def _inside(folder: Folder) -> list[str]:
     """Folders directly in it that are of a known format."""
-    found = [n for n in folder.folders() if any(_asked(f, folder.sub(n)) for f in FORMATS)]
+    subs = {n: folder.sub(n) for n in folder.folders()}
+    found = [n for n, sub in subs.items() if any(_asked(f, sub) for f in FORMATS)]
     return sorted(found, key=lambda n: (len(n), n))
 
 

@@ -27,6 +27,11 @@ def call(of: Named, args: Args) -> Any:
     return Made(of.full, args)
 
 
+def knows(of: Named) -> bool:
+    """Whether a call of a name gives something else than a note of it."""
+    return of.full in _KNOWN
+
+
 def _pairs(args: Args) -> dict[Any, Any]:
     """OrderedDict(), OrderedDict([[k, v], ...]), Counter({...}), defaultdict(factory, ...)."""
     for a in args:
@@ -58,7 +63,10 @@ def _tensor(args: Args) -> TensorRef:
     storage = args[0]
     if not isinstance(storage, Storage):
         raise ValueError(storage)
-    return TensorRef(storage.dtype, _shape(args[2]), storage, int(args[1]), tuple(args[3]))
+    shape, stride = _shape(args[2]), _shape(args[3])
+    if len(shape) != len(stride) or type(args[1]) is not int or args[1] < 0:
+        raise ValueError(args[1])
+    return TensorRef(storage.dtype, shape, storage, args[1], stride)
 
 
 def _tensor_v3(args: Args) -> TensorRef:
@@ -70,12 +78,12 @@ def _tensor_v3(args: Args) -> TensorRef:
 
 def _meta(args: Args) -> TensorRef:
     """_rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad)."""
-    return TensorRef(_dtype(args[0]), _shape(args[1]), None, 0, tuple(args[2]))
+    return TensorRef(_dtype(args[0]), _shape(args[1]), None, 0, _shape(args[2]))
 
 
 def _wrapper(args: Args) -> TensorRef:
     """_rebuild_wrapper_subclass(cls, dtype, size, stride, offset, layout, device, requires_grad): DTensor and such."""
-    return TensorRef(_dtype(args[1]), _shape(args[2]), None, 0, tuple(args[3]))
+    return TensorRef(_dtype(args[1]), _shape(args[2]), None, 0, _shape(args[3]))
 
 
 def _inner(args: Args) -> TensorRef:

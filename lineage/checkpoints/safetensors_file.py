@@ -13,6 +13,8 @@ from .folder import Folder, parse_json, pointer
 
 MOST_HEADER = 100_000_000
 """The limit that safetensors itself has (safetensors/src/tensor.rs, MAX_HEADER_SIZE)."""
+_FIRST = 1 << 14
+"""Bytes that are read at once: most headers are no longer."""
 EXTENSION = ".safetensors"
 
 
@@ -29,15 +31,17 @@ class Header:
 def read(folder: Folder, name: str, component: str = "weights") -> Header:
     """Read a header and hold the sizes in it against the file's. Raises `CutOff`, `Damaged`, `Unreadable`."""
     with folder.open(name) as f:
-        head = f.read(8)
+        head = f.read(_FIRST)
         if pointer(head):
-            parse_json(head + f.read(32), name)
+            parse_json(head[:40], name)
         if len(head) < 8:
             raise CutOff(f"{name} has {f.size} bytes, less than a safetensors header")
-        length = int.from_bytes(head, "little")
+        length = int.from_bytes(head[:8], "little")
         if length > MOST_HEADER or (f.size >= 9 and length < 2):
             raise Damaged(f"{name} is no safetensors file: its header would have {length:,} bytes")
-        raw = f.read(length)
+        raw = head[8 : 8 + length]
+        if len(raw) < length:
+            raw += f.read(length - len(raw))
         if len(raw) < length:
             raise CutOff(
                 f"{name} is cut off in its header: {f.size:,} bytes, and the header alone has {length:,}"

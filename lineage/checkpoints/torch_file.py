@@ -10,13 +10,14 @@ from __future__ import annotations
 import struct
 import zipfile
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from . import pickles
 from .contents import Piece, Tensor
 from .errors import CutOff, Damaged, Refused, TooBig, Unreadable
 from .folder import MOST_PICKLE, Folder, parse_json, pointer
 from .pickle_values import Made, Storage, TensorRef
+from .sources import Bytes
 from .walk import walk
 
 NEWEST = 10
@@ -28,18 +29,6 @@ _SCALARS = {
     **{"float32": "f", "float64": "d", "float16": "e", "int64": "q", "int32": "i", "int16": "h", "int8": "b"},
     **{"uint8": "B", "bool": "?"},
 }
-
-
-class Bytes(Protocol):
-    """A file, or a stretch of one."""
-
-    size: int
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a place."""
-
-    def read(self, size: int = -1) -> bytes:
-        """Read from there."""
 
 
 @dataclass
@@ -68,13 +57,15 @@ class TorchFile:
         s = ref.storage
         if s is None or s.key not in self.offsets:
             return Piece(self.name)
-        each = 1 if not s.elements or s.bytes is None else s.bytes // s.elements
-        return Piece(self.name, self.offsets[s.key] + ref.offset * each, s.bytes)
+        return Piece(self.name, self.offsets[s.key] + ref.offset * (ref.each or 1), s.bytes)
 
     def tensors(self, component: str, value: Any = None) -> list[Tensor]:
         """The tensors in it, or in a part of it, named by their path of keys."""
         refs = self.refs if value is None else [(p, v) for p, v in walk(value) if isinstance(v, TensorRef)]
-        return [Tensor(p, r.dtype, r.shape, component, (self.piece(r),)) for p, r in refs]
+        return [
+            Tensor(p, r.dtype, r.shape, component, (self.piece(r),), None if r.by_rows else r.stride)
+            for p, r in refs
+        ]
 
     def number(self, folder: Folder, value: Any) -> int | float | None:
         """A number: itself, or the one element of a tensor, of which only those bytes are read."""
@@ -99,8 +90,13 @@ def looks(head: bytes) -> str | None:
 
 def read(folder: Folder, name: str) -> TorchFile:
     """Take a file of torch.save apart. Raises the errors of `errors.py`."""
-    with folder.open(name) as f:
-        return read_from(f, name, folder.patience)
+    if name not in folder.taken:
+        with folder.open(name) as f:
+            made = read_from(f, name, folder.patience)
+        if name != folder.only:
+            return made
+        folder.taken[name] = made  # each format that is asked looks into the one file
+    return folder.taken[name]  # type: ignore[no-any-return]
 
 
 def read_from(f: Bytes, name: str, patience: int = MOST_PICKLE) -> TorchFile:
@@ -199,6 +195,7 @@ def _version(z: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo], root: str, n
 
 def _storages(made: TorchFile, f: Any, infos: dict[str, zipfile.ZipInfo], root: str) -> None:
     """Where each storage lies, and whether it is there with as many bytes as its tensors need."""
+    heads: dict[str, int] = {}
     for s in _unique(made):
         info = infos.get(f"{root}/data/{s.key}")
         if s.location == "meta":
@@ -210,11 +207,18 @@ def _storages(made: TorchFile, f: Any, infos: dict[str, zipfile.ZipInfo], root: 
             made.problems.append(
                 f"the storage {s.key} in {made.name} has {info.file_size:,} bytes, and its tensors need {s.bytes:,}"
             )
-        f.seek(info.header_offset)
-        head = f.read(30)  # local header: its own name and extra field, which pads the data to 64 bytes
+        if info.compress_type != zipfile.ZIP_STORED:
+            made.problems.append(
+                f"the storage {s.key} in {made.name} is compressed, which torch.save never does"
+            )
+            continue
+        heads[s.key] = info.header_offset
+    found = f.ranges([(at, 30) for at in heads.values()])
+    for (key, at), head in zip(heads.items(), found, strict=True):
         if len(head) == 30 and head[:4] == b"PK\x03\x04":
+            # A local header has a name and an extra field of its own, which pads the data to 64 bytes.
             names, extra = struct.unpack("<HH", head[26:30])
-            made.offsets[s.key] = info.header_offset + 30 + names + extra
+            made.offsets[key] = at + 30 + names + extra
 
 
 def _unique(made: TorchFile) -> list[Storage]:
@@ -226,7 +230,7 @@ def _unique(made: TorchFile) -> list[Storage]:
         older = found.setdefault(s.key, s)
         if older.elements != s.elements and older.dtype == s.dtype:
             made.problems.append(f"two sizes are given for the storage {s.key} in {made.name}")
-        if ref.dtype == s.dtype and ref.last > s.elements:
+        if s.bytes is not None and ref.each is not None and ref.last * ref.each > s.bytes:
             made.problems.append(
                 f"{path} of shape {list(ref.shape)} reaches beyond its storage in {made.name}"
             )

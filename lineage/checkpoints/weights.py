@@ -13,6 +13,7 @@ from . import safetensors_file, taking
 from .contents import Contents, Tensor
 from .errors import Refused
 from .folder import Folder
+from .sources import AHEAD
 
 INDEX = ".index.json"
 SINGLE = (
@@ -36,7 +37,7 @@ def candidates(folder: Folder) -> list[str]:
 
 def read(c: Contents, folder: Folder) -> None:
     """List the weights; say what of them is missing."""
-    found = candidates(folder)
+    found, before = candidates(folder), len(c.shards)
     indexes = [n for n in found if n.endswith(INDEX)]
     listed: set[str] = set()
     for index in indexes:
@@ -63,9 +64,10 @@ def read(c: Contents, folder: Folder) -> None:
         c.part("weights", "missing", "no file of weights")
         return
     lost = any(f.component == "weights" and f.severity == "fails" for f in c.findings)
-    many = f"{len(c.shards):,} files" if len(c.shards) != 1 else c.shards[0]
+    mine = c.shards[before:]
+    many = f"{len(mine):,} files" if len(mine) != 1 else mine[0]
     text = f"{sum(t.component == 'weights' for t in c.tensors):,} tensors in {many}"
-    c.part("weights", "partial" if lost else "present", text, *c.shards)
+    c.part("weights", "partial" if lost else "present", text, *mine)
 
 
 def tensors_of(c: Contents, folder: Folder, name: str) -> list[Tensor]:
@@ -75,6 +77,12 @@ def tensors_of(c: Contents, folder: Folder, name: str) -> list[Tensor]:
         return header.tensors if header else []
     made = taking.torch(c, folder, name, "weights")
     return made.tensors("weights") if made else []
+
+
+def _ahead(folder: Folder, names: list[str]) -> None:
+    """Of safetensors the header stands first; of torch.save the directory last."""
+    folder.ahead([n for n in names if n.endswith(safetensors_file.EXTENSION)], first=AHEAD)
+    folder.ahead([n for n in names if not n.endswith(safetensors_file.EXTENSION)], first=48, last=AHEAD)
 
 
 def _indexed(c: Contents, folder: Folder, index: str) -> set[str]:
@@ -103,6 +111,7 @@ def _indexed(c: Contents, folder: Folder, index: str) -> set[str]:
             _REMEDY,
             "weights",
         )
+    _ahead(folder, sorted(set(files) - set(gone)))
     for file in sorted(set(files) - set(gone)):
         before = len(c.findings)
         there = tensors_of(c, folder, file)
@@ -144,6 +153,7 @@ def _total(c: Contents, index: str, data: Any) -> None:
 def _numbered(c: Contents, folder: Folder, shards: list[str]) -> None:
     """Shards without an index: their names say how many there are."""
     counts = {(m[2], m[3]) for n in shards if (m := _SHARD.match(n))}
+    _ahead(folder, shards)
     for name in shards:
         c.tensors += tensors_of(c, folder, name)
         c.shards.append(name)

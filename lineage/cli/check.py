@@ -24,11 +24,14 @@ def command(
 ) -> None:
     """Judge the logged losses and gradient norms: dead, stale, coarse, missing or hidden at NaN, of which scope.
 
-    Exit code 1 where one of them does not show what happened, 4 where there is none to judge; notes do not count.
+    A resume from a quarantined checkpoint is named too. Exit code 1 where something is found, or a series does not show
+    what happened, 4 where there is none to judge; notes do not count.
     """
     subject = find(run)
     chosen = [s for s in subject.ledger.segments if meant(subject, s, segment)]
     judged = [(s, health.check(subject.ledger, s)) for s in chosen]
+    for s, h in judged:
+        h.findings += health.of_checkpoints(subject.ledger, s.uid)
     if as_json:
         emit({"run": subject.ledger.run, "segments": [_data(s, h) for s, h in judged]})
     else:

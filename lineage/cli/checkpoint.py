@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +12,8 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from ..checkpoints import SEVERITIES, CheckpointError, Contents, Tensor, look
+from .checkpoint_preserve import hold, preserve, release
+from .checkpoint_state import compare
 from .checkpoint_verify import verify
 from .common import CliError, Exit, Json, console, emit, table
 
@@ -48,11 +49,20 @@ app = typer.Typer(
 )
 
 app.command("verify")(verify)
+app.command("preserve")(preserve)
+app.command("hold")(hold)
+app.command("release")(release)
+app.command("compare")(compare)
 
 
 @app.command("show")
 def command(
-    path: Annotated[Path, typer.Argument(help="A checkpoint's folder or file.", show_default=False)],
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="A checkpoint's folder or file, or its URL (s3://, gs://, memory://).", show_default=False
+        ),
+    ],
     world: Annotated[
         int | None, typer.Option("--world", min=1, help="Ranks that would resume.", show_default=False)
     ] = None,
@@ -83,7 +93,7 @@ def command(
 
 
 def _print(c: Contents, *, tensors: bool) -> None:
-    console.print(f"[bold]{escape(str(c.path))}[/]")
+    console.print(f"[bold]{escape(c.path)}[/]")
     step = f"step {c.step:,} ({escape(c.step_from)})" if c.step is not None else "step not told"
     ranks = f", {c.world:,} rank{'s' if c.world > 1 else ''}" if c.world else ""
     console.print(f"{escape(c.title)}: {step}{ranks}; {c.files:,} files, {_size(c.bytes)}")
@@ -145,7 +155,7 @@ def _size(count: int) -> str:
 
 def _plain(c: Contents) -> dict[str, Any]:
     return {
-        "path": str(c.path),
+        "path": c.path,
         "format": c.format,
         "title": c.title,
         "step": c.step,

@@ -22,15 +22,18 @@ def register(app: typer.Typer) -> None:
         histories,
         import_,
         incident,
+        incident_commands,
         phases,
         quarantine,
         ranks,
+        recover,
         replay,
         report,
         resume,
         run,
         schema,
         show,
+        suspects,
         sync,
         tree,
         verdict,
@@ -51,6 +54,7 @@ def register(app: typer.Typer) -> None:
         verify,
         compact,
         first_bad,
+        suspects,
         quarantine,
         resume,
         ranks,
@@ -63,7 +67,9 @@ def register(app: typer.Typer) -> None:
         doctor,
     ):
         app.command(module.NAME, context_settings=getattr(module, "CONTEXT", None))(module.command)
+    incident_commands.add(incident.app)
     app.add_typer(incident.app, name="incident")
+    app.add_typer(recover.app, name="recover")
     app.add_typer(bundle.app, name="bundle")
     app.add_typer(events.app, name="events")
     app.add_typer(checkpoint.app, name=checkpoint.NAME)

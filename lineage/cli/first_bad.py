@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from .._rooms import schemas
+from ..judge.quarantined import quarantine
 from ..ledger import reader
 from ..report import words
 from . import events, first_bad_shown, judging
@@ -42,7 +43,7 @@ def command(
             console.print(f"Cannot tell: {escape(why)}")
         raise ending(Exit.CANNOT_TELL, damaged, as_json=as_json)
     found = judging.first_bads(subject)
-    chosen = _choose(subject, found, segment)
+    chosen = choose(subject, found, segment)
     if chosen is None:
         if as_json:
             emit({"first_bad": None, "incidents": hand, "not_judged": subject.cells.notes})
@@ -62,7 +63,20 @@ def command(
         )
     else:
         first_bad_shown.show(subject, chosen, zoom, _events(subject, chosen))
+        _unmarked(subject, found)
     raise ending(Exit.FOUND, damaged, as_json=as_json)
+
+
+def _unmarked(subject: Subject, found: dict[str, schemas.FirstBad]) -> None:
+    """Say which checkpoints from the first bad step on carry no mark yet, and the command that marks them."""
+    due = quarantine(subject.ledger.records, graph=subject.graph, bads=found).unmarked
+    if due:
+        steps = ", ".join(step_text(q.node.checkpoint.step) for q in due[:8] if q.node)
+        more = f" and {len(due) - 8} more" if len(due) > 8 else ""
+        console.print(
+            f"\n[bold]not marked:[/] checkpoints of step {steps}{more} hold a state from after it, and a resume from "
+            "one is not warned of: [bold]lineage quarantine[/] marks them"
+        )
 
 
 def _interval(text: str | None, option: str) -> tuple[int, int] | None:
@@ -143,7 +157,7 @@ def nothing_to_judge(subject: Subject) -> str:
     return f"{found} None was given, as each segment says at its end. Add `st.loss(loss)` to the loop."
 
 
-def _choose(
+def choose(
     subject: Subject, found: dict[str, schemas.FirstBad], segment: int | None
 ) -> schemas.FirstBad | None:
     """The one that is meant: of the segment that was named, else of the newest one that went bad.

@@ -1,7 +1,8 @@
-"""`lineage ranks`: whether the ranks of a run hold, take and read what they must."""
+"""`lineage ranks`: whether the ranks of a run hold, take and read what they must, and resumed what was saved."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -10,15 +11,18 @@ from rich.markup import escape
 from .._rooms import schemas
 from ..judge import rank_sets
 from ..judge.agreement import Disagreement
-from ..ledger import beside
+from ..judge.resharded import Resharded
+from ..ledger import beside, whole_states
 from ..ledger.beside import Beside
-from ..ledger.reader import SegmentView
+from ..ledger.reader import Ledger, SegmentView
+from . import naming
 from .check import STYLE, meant
-from .common import Exit, Json, Run, console, damage, emit, ending, find, step_text, table
+from .common import Exit, Json, Run, Subject, console, damage, emit, ending, find, step_text, table
 
 NAME = "ranks"
 MOST = 20
 """Tensors that the table lists."""
+_RESUMED = {"restored": "green", "differs": "red", "absent": "red", "not_recorded": "yellow"}
 
 
 def command(
@@ -28,26 +32,48 @@ def command(
 ) -> None:
     """Compare the ranks: replicas bit by bit, rates and clipping, what they started from, their data, their times.
 
-    Exit code 1 where ranks differ that must not, 4 where nothing could be compared; notes do not count.
+    Of a segment that resumed, the state of all its ranks is held against the save, on however many ranks that was.
+    Exit code 1 where ranks differ that must not, or a resume found another state; 4 where nothing could be compared;
+    notes do not count.
     """
     subject = find(run)
     chosen = [s for s in subject.ledger.segments if meant(subject, s, segment)]
-    found = [(s, beside.compare(subject.ledger, s)) for s in chosen]
+    found = [(s, beside.compare(subject.ledger, s), _resumed(subject, s)) for s in chosen]
     if as_json:
-        emit({"run": subject.ledger.run, "segments": [_data(s, b) for s, b in found]})
+        emit({"run": subject.ledger.run, "segments": [_data(s, b, r) for s, b, r in found]})
     else:
-        for s, b in found:
-            _print(s, b)
-    raise ending(_code([b for _, b in found]), damage(subject.ledger), as_json=as_json)
+        for s, b, r in found:
+            _print(s, b, r)
+    code = _code([b for _, b, _ in found], [r for _, _, r in found if r is not None])
+    raise ending(code, damage(subject.ledger), as_json=as_json)
 
 
-def _code(found: list[Beside]) -> int:
+def _resumed(subject: Subject, s: SegmentView) -> Resharded | None:
+    """What the segment found in memory against the save that it resumed from; None where it compared itself with none.
+
+    A fork's save is in the ledger of another run, which is looked for beside this one and in the folder of ledgers.
+    """
+    told = [r.payload.checkpoint for r in subject.ledger.of("restore", s.uid)]
+    if not told:
+        return None
+    saved_in = None
+    if told[-1] not in subject.graph.nodes:
+        others = naming.ledgers([subject.ledger.path.parent])
+        holders = (p for p in others if naming.holds(p, told[-1]) and p != subject.ledger.path)
+        saved_in = next((p for p in holders if told[-1] in Subject(Ledger(p)).graph.nodes), None)
+    return whole_states.of_resume(subject.ledger, s.uid, saved_in)
+
+
+def _code(found: list[Beside], resumed: list[Resharded]) -> int:
     if any(f.severity != "note" for b in found for f in b.findings):
         return Exit.FOUND
-    return Exit.OK if any(b.state.tensors for b in found) else Exit.CANNOT_TELL
+    if any(r.status in ("differs", "absent") for r in resumed):
+        return Exit.FOUND
+    compared = any(b.state.tensors for b in found) or any(r.status == "restored" for r in resumed)
+    return Exit.OK if compared else Exit.CANNOT_TELL
 
 
-def _data(s: SegmentView, b: Beside) -> dict[str, object]:
+def _data(s: SegmentView, b: Beside, r: Resharded | None) -> dict[str, object]:
     return {
         "segment": s.number,
         "world_size": b.world,
@@ -70,11 +96,27 @@ def _data(s: SegmentView, b: Beside) -> dict[str, object]:
         "each_rank_its_own": b.state.own,
         "findings": b.findings,
         "not_compared": b.not_compared,
+        "resume": None if r is None else _resume_data(r),
     }
 
 
-def _print(s: SegmentView, b: Beside) -> None:
+def _resume_data(r: Resharded) -> dict[str, object]:
+    return {
+        "status": r.status,
+        "saved_on": rank_sets.text(r.saved_ranks),
+        "resumed_on": rank_sets.text(r.live_ranks),
+        "wrote_nothing": {side: rank_sets.text(ranks) for side, ranks in r.missing.items() if ranks},
+        "components": {name: asdict(c) for name, c in r.components.items()},
+    }
+
+
+def _print(s: SegmentView, b: Beside, r: Resharded | None) -> None:
     console.print(f"[bold]Segment {s.number}[/]: {_ranks(b)}")
+    if r is not None:
+        head, *rest = r.lines()
+        console.print(f"  [{_RESUMED[r.status]}]{escape(head)}[/]")
+        for line in rest:
+            console.print(f"    {escape(line)}")
     if b.world < 2:
         return
     if b.state.tensors:

@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from .._rooms import schemas, trackers
+from ..judge import rank_sets
 from ..ledger import events as ledger_events
 from ..ledger import health, reader
 from ..report import odd, words
@@ -29,6 +30,7 @@ from .common import (
 )
 
 NAME = "show"
+NOT_RESTORED = ("differs", "absent")
 
 
 def command(
@@ -182,6 +184,7 @@ def _segments(subject: Subject) -> None:
 def _drift(subject: Subject, record: schemas.Record) -> None:
     drift: schemas.Drift = record.payload
     number = subject.graph.number(record.segment)
+    others = _other_ranks(subject, record) if drift.moment == "resume" else {}
     at = f"at step {step_text(drift.from_step)}"
     if drift.lower_bound is not None:
         at = f"at or after step {step_text(drift.from_step)} ({escape(drift.lower_bound)})"
@@ -191,14 +194,32 @@ def _drift(subject: Subject, record: schemas.Record) -> None:
     elif drift.moment == "reported":
         console.print(f"\nsegment {number}: something was reported {at}; whether it changes anything is open")
     else:
-        console.print(f"\nsegment {number}: nothing differs from the state at the save")
+        where = " on rank 0" if others else ""
+        console.print(f"\nsegment {number}: nothing differs from the state at the save{where}")
     for c in [*drift.changes, *drift.unclassified]:
         declared = "declared" if c.mitigation else "undeclared"
         console.print(
             f"  {c.cls if c.cls != 'unclassified' else '?'}  {escape(c.text)}  [dim]({declared})[/]"
         )
+    for text, ranks in others.items():
+        console.print(f"  {escape(rank_sets.words(ranks))}: {escape(text)}")
     if drift.not_shown:
         console.print(f"  [cyan]not shown:[/] {escape(', '.join(drift.not_shown))}")
+
+
+def _other_ranks(subject: Subject, record: schemas.Record) -> dict[str, list[int]]:
+    """What only other ranks than the judging one did not restore -> those ranks: each rank records its own."""
+    found: dict[str, list[int]] = {}
+    restores = {
+        r.rank: r.payload for r in subject.ledger.of("restore", record.segment) if r.payload.scope == "rank"
+    }
+    own = restores.get(0)
+    told = {c.component for c in own.components if c.status in NOT_RESTORED} if own else set()
+    for rank, restore in sorted(restores.items()):
+        for c in restore.components if rank else ():
+            if c.status in NOT_RESTORED and c.component not in told:
+                found.setdefault(c.text, []).append(rank)
+    return found
 
 
 def _findings(subject: Subject) -> None:

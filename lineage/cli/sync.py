@@ -110,6 +110,7 @@ def sync(ledger: Ledger, *aliases: schemas.TrackerAlias, uri: str | None = None)
     page = trackers.Page(ledger.run, ledger=str(ledger.path))
     for s in ledger.segments:
         page.number(s.uid)
+    page.checkpoints |= {r.payload.uid: r for r in ledger.of("checkpoint") if r.payload.status == "complete"}
     names = set(map(key, aliases))
     own = {r.segment for r in ledger.of("run") if names & set(map(key, r.payload.aliases))}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ LEAST = 4
 """Samples that two ranks must have in common before anything is said: a few may be twice in the data."""
 SHARE = 0.02
 """Share of a rank's samples from which on an overlap is told."""
+SPARE = 10
+"""Samples in common that a pass over the data which just ended explains, though no rank read one of its own again."""
 SAME = 0.9
 """Share of a rank's samples, all at one lag, from which on two ranks read one shard."""
 TOGETHER = 8
@@ -36,7 +39,8 @@ def judge(reads: Iterable[Read], group: int | None = None) -> list[schemas.Findi
     """Compare the ranks of one segment over some steps that follow each other: at most two findings.
 
     A sample that a rank reads more than once counts for its first place. Two ranks that read the same samples in the
-    same order at some lag read one shard; others with a part in common overlap.
+    same order at some lag read one shard; others with a part in common overlap. Where ranks read their own samples
+    again, a pass over the data ended between: what was dealt out anew is in common by chance, and no overlap.
 
     `group`: ranks that hold one replica of the model between them (tensor, pipeline and context parallel), which
     are meant to read the same at the same steps; None where that is not known. Then equal groups of ranks are a note.
@@ -44,6 +48,7 @@ def judge(reads: Iterable[Read], group: int | None = None) -> list[schemas.Findi
     at: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     names: dict[str, str] = {}
     total: Counter[int] = Counter()
+    again: Counter[int] = Counter()
     steps: set[int] = set()
     for r in reads:
         if r.tokens is not None and r.tokens < SHORT:
@@ -53,15 +58,9 @@ def judge(reads: Iterable[Read], group: int | None = None) -> list[schemas.Findi
             total[r.rank] += 1
             at[r.key][r.rank] = (r.step, r.place)
             names.setdefault(r.key, r.name or r.key)
-    lags: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
-    shared: dict[tuple[int, int], list[str]] = defaultdict(list)
-    for key, ranks in at.items():
-        some = sorted(ranks)[:TOGETHER]
-        for i, a in enumerate(some):
-            for b in some[i + 1 :]:
-                lags[a, b][ranks[b][0] - ranks[a][0]] += 1
-                if len(shared[a, b]) < LEAST:
-                    shared[a, b].append(names[key])
+        elif at[r.key][r.rank][0] != r.step:
+            again[r.rank] += 1
+    lags, shared = _paired(at, names)
     same: list[Pair] = []
     part: list[Pair] = []
     for pair, found in lags.items():
@@ -71,7 +70,10 @@ def judge(reads: Iterable[Read], group: int | None = None) -> list[schemas.Findi
             continue
         lag, most = found.most_common(1)[0]
         within = least - abs(lag) * least / max(1, len(steps))  # the window shows no more at this lag
-        (same if most >= SAME * within and most >= LEAST else part).append((pair, lag, common, least))
+        if most >= SAME * within and most >= LEAST:
+            same.append((pair, lag, common, least))
+        elif not _dealt_anew(common, 2 * again.total() / len(total)):
+            part.append((pair, lag, common, least))
     same = [p for p in same if not _meant(p, same, group)]
     out = []
     if same:
@@ -79,6 +81,31 @@ def judge(reads: Iterable[Read], group: int | None = None) -> list[schemas.Findi
     if part:
         out.append(_overlap(part, shared, steps))
     return out
+
+
+def _paired(
+    at: dict[str, dict[int, tuple[int, int]]], names: dict[str, str]
+) -> tuple[dict[tuple[int, int], Counter[int]], dict[tuple[int, int], list[str]]]:
+    """By pair of ranks: how many steps apart each sample that both read was read, and the names of the first ones."""
+    lags: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+    shared: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for key, ranks in at.items():
+        some = sorted(ranks)[:TOGETHER]
+        for i, a in enumerate(some):
+            for b in some[i + 1 :]:
+                lags[a, b][ranks[b][0] - ranks[a][0]] += 1
+                if len(shared[a, b]) < LEAST:
+                    shared[a, b].append(names[key])
+    return lags, shared
+
+
+def _dealt_anew(common: int, by_chance: float) -> bool:
+    """Whether two ranks have no more in common than a new order of the data explains.
+
+    `by_chance`: twice the samples that a rank read again itself, on average over ranks. As many are dealt to another
+    rank that were this one's before, and the other way round.
+    """
+    return common <= SPARE + 2 * by_chance + 4 * math.sqrt(by_chance)
 
 
 Pair = tuple[tuple[int, int], int, int, int]

@@ -138,6 +138,8 @@ def _row(
         note = "asked for, not in effect"
     elif concept in drift.not_shown:
         note = f"not shown: {drift.not_shown[concept]}"
+    elif change is not None and concept == "param_groups":
+        note = change.text.removeprefix(f"{change.title}: ")  # who moved: the values are lists of names
     read = held_a is not None or held_b is not None or not keys
     sources = [c.source(concept, read) for c in (a, b)]
     asked = _requested(a.side, differing), _requested(b.side, differing)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .._rooms import schemas
-from . import settle
+from . import membership, settle
 from .components import component_changes
 from .environment import code_change, environment_changes
 from .requested import Requested, compare
@@ -163,7 +163,11 @@ def _effective(before: Side, after: Side, classified: dict[str, schemas.Change])
         asked = classified.pop(concept, None)
         if found is None and asked is None:
             continue
-        out.append(_join(concept, found, asked, before, after))
+        change = _join(concept, found, asked, before, after)
+        if concept == "param_groups":
+            decay = [v.value if (v := side.value("weight_decay")) else None for side in (before, after)]
+            change = membership.told(change, decay)
+        out.append(change)
     schedule_equal = _schedule_equal(before, after)[0]
     for concept in SCHEDULE_CONCEPTS:
         if schedule_equal and concept in classified:
@@ -186,6 +190,8 @@ def _one(
     if concept == "grad_clip" and (a is None) != (b is None):
         return _clip(a, b, before, after)
     if a is None or b is None or same(a.value, b.value):
+        return None
+    if concept == "param_groups" and membership.equal(a.value, b.value):
         return None
     return a.value, b.value
 

@@ -21,6 +21,10 @@ SWITCH_CONCEPTS = {
 """Part of a switch's name -> the concept that it belongs to; others belong to `fused_kernels`."""
 
 
+COUNTS = ("LOCAL_WORLD_SIZE", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE")
+"""Variables in which a launcher says how many processes it starts: `world_size` tells that, and it is no software."""
+
+
 def _pairs(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return [
         f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}"
@@ -33,7 +37,7 @@ def _variables(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]
     """Names of variables that differ. Their values stay in the environment records: this text goes to trackers too."""
     return [
         f"variable {name} {'set' if name not in before else 'unset' if name not in after else 'changed'}"
-        for name in sorted({*before, *after})
+        for name in sorted({*before, *after} - {*COUNTS})
         if before.get(name) != after.get(name)
     ]
 

@@ -8,6 +8,16 @@ from dataclasses import dataclass, field
 from .._rooms import schemas
 
 
+TAKES_BACK = {
+    "quarantined": ("quarantine_lifted",),
+    "quarantine_lifted": ("quarantined", "first_bad"),
+    "held": ("released",),
+    "preserved": ("released",),
+    "released": ("held", "preserved"),
+}
+"""Mark -> the earlier ones that it takes back."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A checkpoint with all that later records said of it."""
@@ -21,6 +31,16 @@ class Node:
     def uid(self) -> str:
         """The checkpoint's uid."""
         return self.checkpoint.uid
+
+    @property
+    def standing(self) -> tuple[schemas.CheckpointMark, ...]:
+        """The marks that no later one took back: a lifted quarantine is named as such alone."""
+        out: list[schemas.CheckpointMark] = []
+        for m in self.marks:
+            gone = TAKES_BACK.get(m.mark, ())
+            out = [n for n in out if n.mark not in gone and n.mark != m.mark]
+            out.append(m)
+        return tuple(out)
 
 
 @dataclass(frozen=True)
@@ -227,7 +247,9 @@ def build(
     for uid, found in marks.items():
         if uid in graph.nodes:
             n = graph.nodes[uid]
-            graph.nodes[uid] = Node(n.checkpoint, n.segment, n.record, tuple(found))
+            moved = next((m.path for m in reversed(found) if m.path), None)
+            held = n.checkpoint.model_copy(update={"path": moved}) if moved else n.checkpoint
+            graph.nodes[uid] = Node(held, n.segment, n.record, tuple(found))
     for uid, step in (reached or {}).items():
         if uid in graph.segments and uid not in ended:
             graph.last_step[uid] = max(graph.last_step.get(uid, 0), step)

@@ -36,6 +36,10 @@ class Holding(Protocol):
     def decayed(self) -> list[str]:
         """Vectors with weight decay."""
 
+    @property
+    def of_model(self) -> tuple[int, int]:
+        """How many of the model's trainable parameters are held, and how many it has."""
+
 
 _HOLDING: tuple[tuple[str, str, Severity, str, str], ...] = (
     (
@@ -79,10 +83,23 @@ _HOLDING: tuple[tuple[str, str, Severity, str, str], ...] = (
 def holding(held: Holding) -> list[schemas.Finding]:
     """What is odd about which parameters the optimizer holds; usually nothing."""
     return [
-        finding(code, "optimizer-holds/1", severity, "optimizer", text, getattr(held, field), remedy)
+        finding(
+            code,
+            "optimizer-holds/1",
+            severity,
+            "optimizer",
+            text + _of(held, field),
+            getattr(held, field),
+            remedy,
+        )
         for field, code, severity, text, remedy in _HOLDING
         if getattr(held, field)
     ]
+
+
+def _of(held: Holding, field: str) -> str:
+    """Beside what is stale: how much of the model the optimizer still holds."""
+    return f"; of the model it holds {held.of_model[0]:,} of {held.of_model[1]:,}" if field == "stale" else ""
 
 
 def state(negative: Sequence[str], broken: Sequence[str]) -> list[schemas.Finding]:

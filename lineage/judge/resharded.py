@@ -47,7 +47,9 @@ class Resharded:
     def lines(self, most: int = 4) -> list[str]:
         """What was found, in words: a head, and a line for each component."""
         sides = f"saved on {_ranks(self.saved_ranks)}, resumed on {_ranks(self.live_ranks)}"
-        out = [f"{sides}: {_WORDS[self.status]}"]
+        some = any(c.status == "restored" for c in self.components.values())
+        word = "what can be compared is equal" if self.status == "not_recorded" and some else _WORDS[self.status]
+        out = [f"{sides}: {word}"]
         out += [f"{name}: {_said(c, most)}" for name, c in self.components.items()]
         for side, ranks in self.missing.items():
             if ranks:

@@ -278,7 +278,7 @@ class _Builder:
             step=c.step,
             status=c.status,
             missing=tuple(c.missing),
-            marks=tuple(dict.fromkeys(m.mark for m in node.marks)),
+            marks=tuple(dict.fromkeys(m.mark for m in node.standing)),
             verdict=self._status(node.segment, node),
             regime=self._regime(node),
             abandoned=cut is not None and c.step > cut,

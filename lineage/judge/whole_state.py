@@ -39,6 +39,8 @@ class Whole:
     digest: str | None
     why: str | None = None
     """why there is no digest, in words"""
+    head: str | None = None
+    """type and shape"""
 
 
 @dataclass
@@ -112,7 +114,7 @@ def _add(parts: list[Part], missing: tuple[int, ...]) -> Whole:
     if found > whole:
         return Whole(None, f"its parts overlap: they have {found:,} elements, and it has {whole:,}")
     lanes = [sum(copies[0].lanes[n] for copies in distinct.values()) for n in (0, 1)]
-    return Whole(digest_text.finish(head, lanes))
+    return Whole(digest_text.finish(head, lanes), head=head)
 
 
 def _classes(copies: list[Part]) -> str:

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .._rooms import schemas
-from ..judge import agreement_findings, rank_sets, settings_ranks, slow_rank, starts_ranks, swapped_ranks
+from ..judge import (
+    agreement_findings,
+    norm_ranks,
+    rank_sets,
+    settings_ranks,
+    slow_rank,
+    starts_ranks,
+    swapped_ranks,
+)
 from ..judge.agreement import Compared
 from ..judge.cells import Point
 from ..judge.swapped_ranks import Batch
@@ -44,6 +52,8 @@ def compare(ledger: Ledger, segment: SegmentView) -> Beside:
     out.findings += agreement_findings.findings(out.state)
     points, left_out = _points(ledger.path, segment.uid)
     out.findings += settings_ranks.findings(points)
+    if not out.state.found:  # what replicas do not share says more than the norms that follow from it
+        out.findings += norm_ranks.findings(points)
     out.findings += slow_rank.findings(points)
     out.findings += starts_ranks.findings(ledger.records, segment.uid)
     out.findings += _data(ledger, segment)
@@ -107,7 +117,8 @@ def _points(ledger: Path, segment: str) -> tuple[list[Point], int]:
         return [], 0
     whole = pa.concat_tables(parts)
     known = pc.unique(whole["signal"]).to_pylist()
-    wanted = [s for s in known if settings_ranks.wanted(s) or s in (*slow_rank.OWN, slow_rank.WHOLE)]
+    others = (*slow_rank.OWN, slow_rank.WHOLE, *norm_ranks.WANTED)
+    wanted = [s for s in known if settings_ranks.wanted(s) or s in others]
     whole = whole.filter(pc.is_in(whole["signal"], pa.array(wanted, pa.string()))).sort_by("step")
     left_out = max(0, whole.num_rows - MOST)
     columns = (whole.slice(left_out)[name].to_pylist() for name in names)

@@ -1,190 +1,240 @@
-"""The evidence store: write-once copies that rotation cannot reach.
+"""The evidence store: write-once copies that rotation cannot reach, and manifests of what was moved out of its reach.
 
-A hard link would survive a deletion and not an overwrite in place (torch.save keeps the inode), so evidence
-is copied: by reflink where the file system can, byte by byte elsewhere. Digested while it is read, digested
-again where it lies, then made read-only.
+A checkpoint is kept in one of three ways, see `preserve`. Digested before, digested again where it lies afterwards,
+then made read-only. A hard link is never one of them: it shows whatever is written over the original in place.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
 import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from .._rooms import schemas
-from . import files, layout
-from .scan import Damage
+from . import evidence_copy, evidence_held, evidence_move, evidence_store, files, hashing, layout
+from .evidence_cost import Cost, cost
+from .evidence_files import (
+    MANIFEST,
+    EvidenceError,
+    Progress,
+    Say,
+    base_of,
+    differs,
+    everything,
+    identities,
+    manifest,
+    no_progress,
+    say_nothing,
+    some,
+)
+from .evidence_held import damage, digests, folder, place_of, point, root_of
 
-MANIFEST = "evidence.json"
-_FICLONE = 0x40049409
-"""ioctl that shares extents between two files (Linux: btrfs, xfs); it fails elsewhere and nothing is lost."""
+__all__ = [
+    "MANIFEST",
+    "Cost",
+    "EvidenceError",
+    "Method",
+    "cost",
+    "damage",
+    "digests",
+    "folder",
+    "place_of",
+    "point",
+    "preserve",
+    "root_of",
+]
 
-
-class EvidenceError(RuntimeError):
-    """Evidence could not be preserved; the text says what and why. The original is untouched."""
-
-
-def folder(ledger: Path) -> Path:
-    """Where evidence lies."""
-    return ledger / "evidence"
+Method = Literal["auto", "reflink", "copy", "move"]
+Made = Literal["copy", "reflink", "moved"]
 
 
 def preserve(
     ledger: Path,
-    source: Path,
+    source: Path | str,
     what: str,
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    method: Method = "auto",
+    to: Path | str | None = None,
     members: Sequence[Path] | None = None,
+    threads: int = 1,
+    progress: Progress = no_progress,
+    say: Say = say_nothing,
 ) -> schemas.Preserved:
-    """Copy a folder or a file into the store, verify the copy, and make it read-only.
+    """Keep a checkpoint, a folder or a file where neither rotation nor overwriting reaches it.
 
     Args:
-        progress: called with (bytes done, bytes in all).
+        source: a folder, a file, or a URL that fsspec reads.
+        what: what it is, in words; part of the name of a copy.
+        method: `auto` shares extents where the file system can and copies elsewhere; `reflink` fails where it cannot;
+            `copy` copies every byte; `move` renames the checkpoint out of the rotation's reach, which takes no space.
+        to: a folder or URL for the copy; by default the ledger's evidence store, which has its manifest in any case.
         members: the files to take; all of the source's by default.
+        threads: for digests. 1 also maps no file, as is right inside a training process.
+        progress: called with (what is being done, bytes done, bytes in all).
+        say: called with what was left out, and with what was held already.
 
-    Raises `EvidenceError` where the source is gone, where there is no space, or where the copy differs.
+    Content that is held already is verified and not copied again. Raises `EvidenceError` where the source is gone,
+    where there is no room, where its files change meanwhile, or where the copy differs; nothing is lost then, and
+    no half-made copy has a name. After an interrupt the next call goes on.
     """
-    if not source.exists():
-        raise EvidenceError(f"{source} is gone; nothing could be preserved of it")
-    chosen = list(members) if members is not None else _everything(source)
-    if not chosen:
-        raise EvidenceError(f"{source} holds no files; nothing could be preserved of it")
+    how = _How(ledger, what, method, threads, progress, say)
+    if evidence_store.is_url(source):
+        return how.fetched(str(source), to)
+    path = Path(source)
+    if not path.exists():
+        raise EvidenceError(f"{path} is gone; nothing could be preserved of it")
+    evidence_copy.drop_stale(folder(ledger))
     try:
-        total = sum(p.stat().st_size for p in chosen)
-        before = files.manifest(source, chosen)
-        free = shutil.disk_usage(layout.make_folder(folder(ledger))).free
+        kept = method == "auto" and to is None and evidence_move.is_kept(path)
+        if (method == "move" or kept) and members is None:
+            return how.moved(path)
+        chosen = list(members) if members is not None else everything(path, say)
+        if not chosen:
+            raise EvidenceError(f"{path} holds no files; nothing could be preserved of it")
+        return how.copied(path, chosen, to, whole=members is None)
+    except evidence_move.CannotMove as e:
+        raise EvidenceError(f"{e}. Leave --method out, and it is copied") from None
     except OSError as e:
-        raise EvidenceError(f"{source} could not be preserved in {folder(ledger)}: {e}") from e
-    target = folder(ledger) / f"{_slug(what)}-{before.root.partition(':')[2][:16]}"
-    method: Literal["copy", "reflink"] = "copy"
-    if not target.exists():
-        if total > free:
-            raise EvidenceError(f"{source} has {total:,} bytes, and {folder(ledger)} has room for {free:,}")
-        method = _copy_all(source, chosen, target, before, total, progress=progress)
-    elif wrong := files.compare(target, before):
-        raise EvidenceError(
-            f"{target} holds this evidence since earlier, and it was changed: {_some(wrong)}. "
-            "Move that folder away and preserve again."
-        )
-    return schemas.Preserved(
-        what=what,
-        source=str(source),
-        location=str(target.relative_to(ledger)),
-        root=before.root,
-        files=len(before.files),
-        bytes=total,
-        method=method,
-        verified=True,
-    )
+        raise EvidenceError(f"{path} could not be preserved in {folder(ledger)}: {e}") from e
 
 
-def _everything(source: Path) -> list[Path]:
-    """All files, sidecars too: they are part of the evidence. Of a link to a file, what it leads to."""
-    if source.is_file():
-        return [source]
-    return sorted(p for p in source.rglob("*") if p.is_file())
+@dataclass(frozen=True)
+class _How:
+    """The settings of one preservation, and its three ways."""
 
+    ledger: Path
+    what: str
+    method: Method
+    threads: int
+    progress: Progress
+    say: Say
 
-def _copy_all(
-    source: Path,
-    chosen: Sequence[Path],
-    target: Path,
-    manifest: schemas.Manifest,
-    total: int,
-    *,
-    progress: Callable[[int, int], None],
-) -> Literal["copy", "reflink"]:
-    """Copy into a temporary folder, verify, then rename: a half-made or a wrong copy never has the name."""
-    base = source if source.is_dir() else source.parent
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    _remove(temporary)
-    cloned, done = 0, 0
-    try:
-        for p in chosen:
-            copy = temporary / p.relative_to(base)
-            layout.make_folder(copy.parent)
-            cloned += _clone_or_copy(p, copy)
-            done += p.stat().st_size
-            progress(done, total)
-        (temporary / MANIFEST).write_text(manifest.model_dump_json(by_alias=True), encoding="utf-8")
-        wrong = files.compare(temporary, manifest)
-        if wrong:
+    def copied(
+        self, path: Path, chosen: Sequence[Path], to: Path | str | None, *, whole: bool
+    ) -> schemas.Preserved:
+        """A copy in the store, in another folder, or at a URL."""
+        before = identities(chosen)
+        known = self._digested(path, chosen)
+        name = evidence_held.name(self.what, known)
+        at = None if to is None else _place(to, name)
+        held = evidence_held.find(self.ledger, known, at)
+        if held is not None:
+            self._check(*held)
+            return self._record(str(path), *held, "copy", at)
+        made: Made = "copy"
+        if at is None:
+            target = evidence_held.free_name(self.ledger, name)
+            made = self._copy(path, chosen, target, known)
+        elif evidence_store.is_url(at):
+            evidence_store.put(path, chosen, known, str(to), name, progress=self.progress)
+            target = point(self.ledger, known, at, self.what)
+        else:
+            made = self._beside(path, chosen, Path(at), known)
+            target = point(self.ledger, known, at, self.what)
+        if whole and (everything(path) != list(chosen) or identities(chosen) != before):
+            evidence_copy.remove(target)
+            raise EvidenceError(f"the files of {path} changed while they were preserved; preserve again")
+        return self._record(str(path), target, known, made, at)
+
+    def _check(self, held: Path, known: schemas.Manifest) -> None:
+        evidence_held.check(held, known, threads=self.threads, progress=self.progress)
+        where = place_of(held) or held
+        self.say(f"{where} holds this content already; it was verified, and is not copied again")
+
+    def _beside(self, path: Path, chosen: Sequence[Path], target: Path, known: schemas.Manifest) -> Made:
+        """A copy in a folder of the caller's."""
+        if not target.exists():
+            return self._copy(path, chosen, target, known)
+        if wrong := differs(target, known, threads=self.threads, progress=self.progress):
             raise EvidenceError(
-                f"the copy of {source} differs from what was read of it a moment before: {_some(wrong)}. "
-                "It is still being written, or the disk is bad; preserve again."
+                f"{target} is there, and holds something else: {some(wrong)}. Name another --to"
             )
-        _make_read_only(temporary)
-        os.rename(temporary, target)
-    except OSError as e:
-        _remove(temporary)
-        raise EvidenceError(f"{source} could not be preserved in {target}: {e}") from e
-    except BaseException:
-        _remove(temporary)
-        raise
-    layout.fsync_folder(target.parent)
-    return "reflink" if cloned == len(chosen) else "copy"
+        return "copy"
+
+    def _copy(
+        self, path: Path, chosen: Sequence[Path], target: Path, known: schemas.Manifest
+    ) -> Literal["copy", "reflink"]:
+        biggest = max(chosen, key=lambda p: p.stat().st_size)
+        shared = self.method != "copy" and evidence_copy.reflinks(biggest, target.parent)
+        if self.method == "reflink" and not shared:
+            raise EvidenceError(
+                f"the file system cannot share extents between {path} and {target.parent}: it takes btrfs or xfs, "
+                "and one file system for both. Nothing was changed; leave --method out, and it is copied"
+            )
+        if not shared:
+            needed = evidence_store.known_bytes(known) - evidence_copy.begun(target)
+            evidence_copy.room(target.parent, path, needed)
+        return evidence_copy.copy(
+            path,
+            chosen,
+            target,
+            known,
+            method="auto" if shared else "copy",
+            threads=self.threads,
+            progress=self.progress,
+        )
+
+    def moved(self, path: Path) -> schemas.Preserved:
+        """Renamed out of the rotation's reach. Its manifest in the store has no sidecars: marks are written there."""
+        chosen = files.listing(path)
+        if not chosen:
+            raise EvidenceError(f"{path} holds no files; nothing could be preserved of it")
+        known = self._digested(path, chosen)
+        path = Path(os.path.abspath(path))
+        now = evidence_move.out_of_reach(path)
+        if wrong := differs(base_of(now), known, threads=self.threads, progress=self.progress):
+            raise EvidenceError(
+                f"{path} was written to while it was moved to {now}: {some(wrong)}. Preserve {now} again"
+            )
+        target = point(self.ledger, known, str(now), self.what)
+        if now == path:
+            self.say(f"{path} was moved out of the rotation's reach before; it was verified")
+        else:
+            self.say(f"{path} is now {now}: resume from there")
+        return self._record(str(path), target, known, "moved", str(now))
+
+    def fetched(self, url: str, to: Path | str | None) -> schemas.Preserved:
+        """Copied from a store."""
+        if self.method in ("move", "reflink") or to is not None:
+            asked = f"--method {self.method}" if to is None else f"--to {to}"
+            raise EvidenceError(
+                f"{url} is in a store: it can only be copied into the evidence store, so not with {asked}"
+            )
+        found = evidence_store.fetch(
+            folder(self.ledger),
+            lambda known: evidence_held.name(self.what, known),
+            url,
+            threads=self.threads,
+            progress=self.progress,
+        )
+        if found.held:
+            self._check(found.folder, found.manifest)
+        return self._record(url, found.folder, found.manifest, "copy", None)
+
+    def _digested(self, path: Path, chosen: Sequence[Path]) -> schemas.Manifest:
+        """Digest the source; what an interrupted run digested is not read again, if its files have not changed."""
+        kept = hashing.Kept(self.ledger / layout.DIGESTS, f"preserve {path.absolute()}")
+        known = manifest(path, chosen, kept=kept, threads=self.threads, progress=self.progress)
+        kept.forget()
+        return known
+
+    def _record(
+        self, source: str, target: Path, known: schemas.Manifest, method: Made, at: str | None
+    ) -> schemas.Preserved:
+        return schemas.Preserved(
+            what=self.what,
+            source=source,
+            location=str(target.relative_to(self.ledger)),
+            root=known.root,
+            files=len(known.files),
+            bytes=evidence_store.known_bytes(known),
+            method=method,
+            verified=True,
+            at=at,
+        )
 
 
-def _clone_or_copy(source: Path, target: Path) -> bool:
-    with source.open("rb") as a, target.open("xb") as b:
-        with contextlib.suppress(OSError):
-            fcntl.ioctl(b.fileno(), _FICLONE, a.fileno())
-            return True
-        shutil.copyfileobj(a, b, files.CHUNK)
-        b.flush()
-        os.fsync(b.fileno())
-    return False
-
-
-def _make_read_only(path: Path) -> None:
-    for p in path.rglob("*"):
-        p.chmod(0o400 if p.is_file() else 0o500)
-
-
-def _remove(path: Path) -> None:
-    """Remove a folder, read-only or not."""
-    if path.exists():
-        for p in [path, *path.rglob("*")]:
-            if p.is_dir():
-                p.chmod(0o700)
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _some(lines: Sequence[str]) -> str:
-    more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
-    return "; ".join(lines[:3]) + more
-
-
-def _slug(what: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in what.lower()).strip("-")[:40]
-
-
-def root_of(path: Path) -> str | None:
-    """Return the root of the manifest in an evidence folder, None where there is none that can be read."""
-    try:
-        manifest = schemas.Manifest.model_validate(json.loads((path / MANIFEST).read_bytes()))
-    except (OSError, ValueError):
-        return None
-    return files.root_of(manifest.files)
-
-
-def damage(ledger: Path) -> list[Damage]:
-    """Digest all evidence again and name what differs from its manifest."""
-    out = []
-    for path in sorted(folder(ledger).glob("*")):
-        if path.name.startswith("."):
-            continue
-        name = str(path.relative_to(ledger))
-        try:
-            manifest = schemas.Manifest.model_validate(json.loads((path / MANIFEST).read_bytes()))
-            wrong = files.compare(path, manifest)
-        except (OSError, ValueError) as e:
-            wrong = [f"its manifest cannot be read: {e}"]
-        out += [Damage("LIN-J008", name, 0, text) for text in wrong]
-    return out
+def _place(to: Path | str, name: str) -> str:
+    return f"{str(to).rstrip('/')}/{name}" if evidence_store.is_url(to) else str(Path(to).absolute() / name)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .._rooms import schemas
-from ..judge import quarantined, series_gaps, series_health, series_names
+from ..judge import incident_findings, quarantined, series_gaps, series_health, series_names
 from ..judge.series_health import Health, Logged
 from . import beside, bookkeeping, resumes, series
 from .reader import Ledger, SegmentView
@@ -67,6 +67,8 @@ def findings(ledger: Ledger) -> list[Said]:
         out += said(segment.uid, Health(findings=bookkeeping.findings(ledger, segment)))
     for uid, found in audit(ledger).items():
         out += said(uid, Health(findings=found))
+    for uid, one in incident_findings.findings(ledger.records):
+        out += said(uid, Health(findings=[one]))
     return out
 
 

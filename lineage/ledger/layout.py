@@ -7,7 +7,7 @@
   blobs/sha256/ab/<hex>                                     content-addressed: diffs and other big texts
   evidence/<name>-<digest>/                                 write-once copies
   chunks/<segment uid>/<writer>/<first>-<last>.jsonl        what trackers have of the journal, without free text
-  captured/<segment uid>/                                   batches of steps with an alarm
+  captured/<segment uid>/rank<r>-step<s>-<digest>/          bundles: the evidence of steps with an alarm
   digests/<hex>.<who>.jsonl                                 files of a checkpoint that are digested so far
   delivered/<tracker>-<hex>.txt                             which records and files one page has shown
   report/, report/tracker/                                  the report, and what of it a tracker may show

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import stat
+from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +32,56 @@ def path_of(checkpoint: Path, rank: int = 0) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}{suffix}.lineage.json")
 
 
+def of_file(checkpoint: Path) -> list[Path]:
+    """The sidecars of all ranks that lie beside a checkpoint of one file."""
+    found = checkpoint.parent.glob(f"{escape(checkpoint.name)}*.lineage.json")
+    ours = re.compile(re.escape(checkpoint.name) + r"(\.rank\d+)?\.lineage\.json")
+    return sorted(p for p in found if ours.fullmatch(p.name))
+
+
 def write(checkpoint: Path, sidecar: schemas.Sidecar) -> Path:
     """Write a sidecar durably: temporary file, fsync, rename. Raises `OSError`, leaves nothing."""
     path = path_of(checkpoint, sidecar.rank)
-    layout.write_durably(path, sidecar.model_dump_json(by_alias=True).encode(), MODE)
+    with _writable(path.parent):
+        layout.write_durably(path, sidecar.model_dump_json(by_alias=True).encode(), MODE)
     return path
+
+
+def mark(checkpoint: Path, fact: schemas.CheckpointMark) -> bool:
+    """Add a later fact to a checkpoint's sidecar, whole or not at all; what else stands in it stays word for word.
+
+    The manifest of the checkpoint leaves sidecars out, so no digest changes. A folder that is write-protected is
+    opened for the moment. Returns whether the mark stands there: not where there is no sidecar, nor in that of
+    another checkpoint. Raises `OSError`, and `SidecarError` for one that cannot be read.
+    """
+    held = read(checkpoint)
+    if held is None or held.checkpoint.uid != fact.checkpoint:
+        return False
+    path = path_of(checkpoint)
+    data = json.loads(path.read_bytes())
+    told = json.loads(fact.model_dump_json(by_alias=True))
+    marks = data.setdefault("marks", [])
+    if told not in marks:
+        marks.append(told)
+        with _writable(path.parent):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            layout.write_durably(path, json.dumps(data, ensure_ascii=False).encode(), MODE)
+            path.chmod(mode)
+    return True
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Allow the owner to write in a folder that a move out of the rotation's reach has protected."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o200:
+        yield
+        return
+    folder.chmod(mode | 0o200)
+    try:
+        yield
+    finally:
+        folder.chmod(mode)
 
 
 def read(checkpoint: Path, rank: int = 0) -> schemas.Sidecar | None:

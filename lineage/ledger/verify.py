@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .._rooms import schemas
+from ..bundle import verifying as bundles
 from . import blobs, evidence, layout, scan, series, tables
 from .journal import line_digest
 from .seal import root_of
@@ -62,6 +63,7 @@ def verify(ledger: Path, anchors: Sequence[str] = ()) -> Verification:
     out.damage += _blobs(ledger, records)
     out.damage += _series(ledger)
     out.damage += _evidence(ledger, records)
+    out.damage += _bundles(ledger, records)
     out.damage += _two_writers(records)
     seals = [r for r in records if r.kind == "seal"]
     out.seals = len(seals)
@@ -171,6 +173,16 @@ def _evidence(ledger: Path, records: Iterable[schemas.Record]) -> list[scan.Dama
             out.append(scan.Damage("LIN-J008", r.payload.location, 0, text))
         elif found != r.payload.root:
             text = f"its manifest is not the one that {r.file} line {r.line} recorded"
+            out.append(scan.Damage("LIN-J008", r.payload.location, 0, text))
+    return out
+
+
+def _bundles(ledger: Path, records: Iterable[schemas.Record]) -> list[scan.Damage]:
+    """Bundles must fit their manifests, and be there where the journal recorded one."""
+    out = bundles.damage(ledger)
+    for r in records:
+        if r.kind == "bundle" and not (ledger / r.payload.location).is_dir():
+            text = f"is gone; {r.file} line {r.line} recorded it"
             out.append(scan.Damage("LIN-J008", r.payload.location, 0, text))
     return out
 

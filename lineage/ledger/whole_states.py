@@ -38,9 +38,9 @@ def state(at: Moment) -> WholeState:
     world = max((r.payload.world_size for r in known), default=0)
     tables = list(_tables(at))
     for moment in (at.moment, "agree"):
-        parts = [p for t in tables for p in _parts(t.filter(pc.equal(t["moment"], moment)))]
-        if parts or at.step is None:
-            return whole_state.add_up(parts, world)
+        found = [p for t in tables for p in parts(of_moment(t, moment))]
+        if found or at.step is None:
+            return whole_state.add_up(found, world)
     return whole_state.add_up([], world)
 
 
@@ -69,7 +69,13 @@ def _tables(at: Moment) -> Iterator[pa.Table]:
         yield table if at.step is None else table.filter(pc.equal(table["step"], at.step))
 
 
-def _parts(table: pa.Table) -> Iterator[Part]:
+def of_moment(table: pa.Table, moment: str) -> pa.Table:
+    """The rows of a moment."""
+    return table.filter(pc.equal(table["moment"], moment))
+
+
+def parts(table: pa.Table) -> Iterator[Part]:
+    """What each row says that a rank held."""
     columns = (table[name].to_pylist() for name in _COLUMNS)
     for rank, kind, tensor, part, lane1, lane2, whole, elements in zip(*columns, strict=True):
         yield Part(rank, kind, tensor, part, (lane1, lane2), whole, elements or 0)

@@ -15,8 +15,9 @@ from ..ledger import reader
 from ..recorder import boundary
 from ..recorder.identity import Source
 from ..recorder.settings import Settings
+from ..recorder.written import stat_of
 from . import known
-from .saves import Stat, stat_of
+from .saves import Stat
 
 OPTIMIZER_NAMES = ("optim", "opt_state", "exp_avg")
 """Parts of the names under which optimizer state is saved: with it a load is a resume, without it it may be a

@@ -14,6 +14,7 @@ from .._rooms import schemas
 from ..ledger import files
 from ..recorder.identity import checkpoint_uid
 from ..recorder.worker import Worker
+from ..recorder.written import GONE, stat_of
 from .recording import Inline, ObservedRecorder
 from .steps import whole
 
@@ -257,19 +258,10 @@ def _digest(save: Save) -> None:
     except OSError as e:
         missing = [f"cannot be read: {type(e).__name__}: {e.strerror}"]
     if any(stat_of(path) != stat for path, stat in save.stats.items()):
-        save.manifest, missing = None, ["overwritten or removed before its files were digested"]
+        save.manifest, missing = None, [GONE]
     if save.future is not None and save.future.done() and save.future.exception() is not None:
         missing.append("the asynchronous save ended with an exception")
     save.missing = missing
-
-
-def stat_of(path: str) -> Stat:
-    """What a file is now; None where there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _moved(path: str, stat: Stat) -> tuple[str, str] | None:

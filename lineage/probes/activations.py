@@ -59,13 +59,15 @@ class Activations:
 
     def __init__(self, modules: Iterable[tuple[str, Any]], device: Any, sheets: Sheets) -> None:
         self.not_read: dict[str, str] = {}
+        self.dtypes: dict[str, str] = {}
+        """block -> type of its output, of the blocks that ran outside of a compiled graph"""
         self._handles: list[Any] = []
         modules = list(modules)
         sheet = sheets.apart(device)
         rows = sheet.rows(KIND, [name for name, _ in modules])
         for (name, module), row in zip(modules, rows, strict=True):
             try:
-                self._handles.append(module.register_forward_hook(Hook(_hook(sheet.buffer, row))))
+                self._handles.append(module.register_forward_hook(Hook(_hook(sheet.buffer, row, name, self.dtypes))))
             except Exception as e:
                 self.not_read[name] = why(e)
 
@@ -76,12 +78,14 @@ class Activations:
         self._handles.clear()
 
 
-def _hook(buffer: Any, row: int) -> Any:
+def _hook(buffer: Any, row: int, name: str, dtypes: dict[str, str]) -> Any:
     def hook(module: Any, inputs: Any, output: Any) -> None:
         x = output
         if isinstance(output, (tuple, list)) and len(output):
             x = output[0]
         if isinstance(x, torch.Tensor) and x.is_floating_point():
             torch.ops.lineage.read_activation(x.detach(), buffer, row)
+            if not torch.compiler.is_compiling():
+                dtypes[name] = str(x.dtype).removeprefix("torch.")
 
     return hook

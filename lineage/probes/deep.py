@@ -77,10 +77,12 @@ class Deep:
 
     def _forward(self, name: str, module: str) -> Any:
         def hook(_: Any, inputs: Any, output: Any) -> None:
-            if torch._C._current_graph_task_id() != -1:
-                return  # recomputation under checkpointing: it was seen in the forward pass
+            # within a backward pass it is made again under checkpointing: it was seen in the forward pass, and only
+            # the reentrant way has its gradients here
+            again = torch._C._current_graph_task_id() != -1
             for i, x in enumerate(tensors(output)):
-                self._look("forward", name, module, i, x)
+                if not again:
+                    self._look("forward", name, module, i, x)
                 if x.requires_grad:
                     x.register_hook(self._gradient("backward", name, module, i))
 

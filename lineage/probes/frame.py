@@ -23,7 +23,7 @@ class Facts:
     order: tuple[str, ...] = ()
     """parameters in the order in which their gradients arrived; none of the others had a gradient"""
     dtypes: Mapping[str, str] = field(default_factory=dict)
-    """parameter -> type of its gradient where it was read"""
+    """parameter -> type of its gradient, block -> type of its output, where they were read"""
     scope: str = "local"
     """`local`: this rank's gradients before any reduction"""
     scaled: bool = False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..capture import flat_parts
 from .gradients import Named
 
 
@@ -23,6 +25,8 @@ class Held:
     """held, and not trainable: moments without use"""
     decayed: list[str] = field(default_factory=list)
     """norm weights, biases and other vectors with weight decay"""
+    of_model: tuple[int, int] = field(default=(0, 0), compare=False)
+    """(how many of the model's trainable parameters are held, how many it has)"""
 
 
 def look(parameters: Named, optimizer: Any) -> Held:
@@ -30,7 +34,8 @@ def look(parameters: Named, optimizer: Any) -> Held:
     names = {id(p): name for name, p in parameters}
     places: dict[int, int] = {}
     stale, frozen, decayed = [], [], []
-    for g, group in enumerate(optimizer.param_groups):
+    groups = flat_parts.stood_for(optimizer)
+    for g, group in enumerate(groups):
         for i, p in enumerate(group["params"]):
             places[id(p)] = places.get(id(p), 0) + 1
             name = names.get(id(p))
@@ -40,13 +45,30 @@ def look(parameters: Named, optimizer: Any) -> Held:
                 frozen.append(name)
             if name is not None and group.get("weight_decay") and is_vector(name, p):
                 decayed.append(name)
+    not_held = {n: p for n, p in parameters if p.requires_grad and id(p) not in places}
+    copies = _copies(not_held, groups, names)
+    trainable = sum(p.requires_grad for _, p in parameters)
     return Held(
-        not_held=[n for n, p in parameters if p.requires_grad and id(p) not in places],
-        stale=stale,
+        not_held=[n for n in not_held if n not in copies],
+        stale=[] if copies else stale,
         twice=[n for n, p in parameters if places.get(id(p), 0) > 1],
         frozen=frozen,
         decayed=list(dict.fromkeys(decayed)),
+        of_model=(trainable - len(not_held) + len(copies), trainable),
     )
+
+
+def _copies(not_held: Mapping[str, Any], groups: Sequence[Any], names: Mapping[int, str]) -> set[str]:
+    """Parameters of which the optimizer updates float32 copies: one each, or flat parts (ZeRO)."""
+    low = {n: p for n, p in not_held.items() if p.dtype.itemsize < 4}
+    held = [p for group in groups for p in group["params"] if id(p) not in names]
+    if flat_parts.held(not_held, groups):
+        return set(not_held)
+    if not low or not held or any(p.dtype.itemsize < 4 for p in held):
+        return set()
+    each = Counter(tuple(p.shape) for p in held) == Counter(tuple(p.shape) for p in low.values())
+    flat = all(p.dim() == 1 for p in held) and len(held) < len(low)
+    return set(low) if each or flat else set()
 
 
 def is_vector(name: str, p: Any) -> bool:

@@ -102,7 +102,7 @@ class OptimizerProbe:
     def _item(self, name: str, p: Any, group: Mapping[str, Any]) -> _Item:
         item = _Item(name, in_memory_order(local(p)), group=group)
         state = self.optimizer.state.get(p) or {}
-        item.step = _step(state.get("step"))
+        item.step = _step(state.get("step", group.get("step")))  # Transformer Engine's counts by group
         for slot, keys in (("a", FIRST), ("b", SECOND)):
             held = next((state[k] for k in keys if state.get(k) is not None), None)
             if held is None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ..capture import clip
+from ..capture import clip, flat_parts
 from ..capture.names import clean
 from . import activations, flat, fsdp, held
 from .frame import Facts, Frame, Memory, OnItsWay
@@ -75,6 +75,8 @@ class Probes:
         self._model, self._scaler = model, scaler
         self._names: dict[int, str] = {}
         self._optimizer: OptimizerProbe | None = None
+        self._groups: Any = None
+        """whose groups say which parameters are trained"""
         self._rings: dict[Sheet, Ring] = {}
         self._on_their_way: deque[OnItsWay] = deque()
         self._memory = Memory()
@@ -128,11 +130,15 @@ class Probes:
 
     def _watch(self, optimizer: Any) -> None:
         def name_of(p: Any) -> str | None:
-            return self._names.get(id(p))
+            return self._names.get(id(p)) or parts.get(id(p))
 
         self._optimizer = OptimizerProbe(optimizer, name_of, self.sheets, self.reader)
+        groups = self._optimizer.optimizer.param_groups
+        flat = flat_parts.held(dict(self.parameters()), groups)
+        parts = {id(p): f"flat part {n} of this rank" for n, p in enumerate(flat)}
+        self._groups = optimizer if flat_parts.tells(optimizer) else self._optimizer.optimizer
         if self._model is not None:
-            self.held = held.look(self.parameters(), self._optimizer.optimizer)
+            self.held = held.look(self.parameters(), self._groups)
 
     def _watch_clipping(self) -> None:
         def seen(threshold: float, norm: Any) -> None:
@@ -225,7 +231,7 @@ class Probes:
         scaler_on = self._scaler is not None and bool(self._scaler.is_enabled())
         return Facts(
             order=tuple(dict.fromkeys(g.order)) if g else (),
-            dtypes=dict(g.dtypes) if g else {},
+            dtypes={**(g.dtypes if g else {}), **(self.activations.dtypes if self.activations else {})},
             scaled=scaler_on,
             first_scale=float(getattr(self._scaler, "_init_scale", 1.0)) if scaler_on else 1.0,
             divided_by=self.fsdp.divided_by if self.fsdp else 1,
@@ -261,7 +267,7 @@ class Probes:
             if self.gradients is not None:
                 self.gradients.follow(self._unmanaged(parameters))
         if self._optimizer is not None and self._model is not None:
-            now = held.look(parameters, self._optimizer.optimizer)
+            now = held.look(parameters, self._groups)
             if now != self.held:
                 self.held = now
 

@@ -133,7 +133,8 @@ class Batching:
         if loader is not self._loader:  # asked once: a loader's length may be no attribute
             self._loader, self._length = loader, self.rec.watched.epoch()
         length = self._length
-        return self._seen // length if length and self.rec.parent is None else None
+        before = 0 if self.rec.parent is None else getattr(loader, "batches_before", None)
+        return (before + self._seen) // length if length and before is not None else None
 
     def _say_notes(self, facts: BatchFacts) -> None:
         for note in facts.notes:

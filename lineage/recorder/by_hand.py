@@ -7,6 +7,7 @@ import uuid
 from uuid6 import uuid7
 
 from .._rooms import schemas
+from ..judge.incident_life import lives
 from ..ledger.reader import Ledger
 from .contain import log
 from .mitigations import concept_of, text
@@ -60,15 +61,12 @@ def evaluation(
 
 def close_incident(w: Writer, uid: str, why: str, owner: str | None) -> None:
     """Write the incident's last record. One that this ledger does not know is said and left alone."""
-    known = [r for r in Ledger(w.ledger).of("incident") if r.payload.uid == uid]
+    known = [life for life in lives(Ledger(w.ledger).records) if life.uid == uid]
     if not known:
         log.warning(
             "lineage: no incident %s is on record in %s, so none was closed", text(str(uid)), w.ledger
         )
         return
-    latest: schemas.Incident = known[-1].payload
-    closed = latest.model_copy(
-        update={"status": "closed", "note": text(why), "owner": text(owner) or latest.owner}
-    )
-    w.write(closed, caused_by=[known[-1].id])
+    closed = known[0].adds("closed", note=text(why), owner=text(owner))
+    w.write(closed, caused_by=known[0].records[-1:])
     w.tasks.put(lambda: w.seal("incident"))

@@ -1,60 +1,258 @@
-"""Batches of an alarm's step, written beside the ledger: safetensors and JSON only, never a pickle."""
+"""What is kept of the last steps so that a bad one can be looked at and made again, and what an alarm takes of it.
+
+At each step: references to its batches, the random-number states, the settings of the optimizer and the scaler. At
+an alarm the bundle is written from it (`lineage.bundle`), on the worker thread. It stays on this machine.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from ..capture.batch import leaves
-from ..ledger import layout
+from .._rooms import schemas
+from ..bundle import held as held_
+from ..bundle.held import Held, KeptState, KeptStep
+from ..bundle.rng import Taking
+from ..capture.names import clean
+from ..capture.reason import reason
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+    from .streams import Values
+    from .writer import Writer
 
 KEPT = 3
-"""Steps whose batches are kept in memory (references, no copies): alarms arrive up to two steps late."""
+"""Steps that are kept at least: alarms arrive up to two steps late."""
+MEMORY = 64 << 20
+"""Bytes of batches up to which more steps are kept: they lie where the loop put them, perhaps on a device."""
+MOST = 8
+"""Bundles of one kind of alarm (not finite, out of range) that one process writes."""
+NO_BATCH = "none was given: `with rec.step(step, batch):`"
 
 
 class Recent:
-    """The batches of the last steps, as the training loop gave them."""
+    """The last steps of one process."""
 
     def __init__(self) -> None:
-        self._steps: deque[tuple[int, list[Any]]] = deque(maxlen=KEPT)
+        self._steps: deque[KeptStep] = deque()
+        self._most = KEPT
+        self._bytes = 0
+        self._taking = Taking()
+        self._bundled: set[int] = set()
+        self._count: Counter[str] = Counter()
+        self.not_written: Counter[str] = Counter()
+        """kind of alarm -> onsets without a bundle, since there were enough"""
+
+    def begin(self, rec: Recorder, step: int, *, batch_follows: bool) -> None:
+        """A step begins. `batch_follows`: its first batch comes at once, and the random states are taken then."""
+        self._most = max(KEPT, int(rec.settings.bundle_steps))
+        kept = KeptStep(step, facts=held_.facts_at_start(rec.watched))
+        if not batch_follows:
+            kept.start = self._taking.take()
+        self._append(kept)
+
+    def _append(self, kept: KeptStep) -> None:
+        self._steps.append(kept)
+        while len(self._steps) > KEPT and (len(self._steps) > self._most or self._bytes > MEMORY):
+            self._bytes -= self._steps.popleft().bytes
 
     def add(self, step: int, batch: Any) -> None:
         """Keep one more micro-batch of a step."""
-        if self._steps and self._steps[-1][0] == step:
-            self._steps[-1][1].append(batch)
-        else:
-            self._steps.append((step, [batch]))
+        if not self._steps or self._steps[-1].step != step:
+            self._append(KeptStep(step))
+        kept = self._steps[-1]
+        kept.rng.append(self._taking.take())
+        kept.batches.append(batch)
+        size = size_of(batch)
+        kept.bytes += size
+        self._bytes += size
 
     def of(self, step: int) -> list[Any]:
         """The micro-batches of a step, if they are still here."""
-        return next((b for s, b in self._steps if s == step), [])
+        return next((k.batches for k in self._steps if k.step == step), [])
+
+    def until(self, step: int) -> list[KeptStep]:
+        """The kept steps up to this one, oldest first."""
+        return [replace(k, batches=list(k.batches), rng=list(k.rng)) for k in self._steps if k.step <= step]
+
+    def wanted(self, step: int, kind: str) -> bool:
+        """Whether an alarm of this kind at this step gets a bundle: one for each step, and not without end."""
+        if step in self._bundled:
+            return False
+        if self._count[kind] >= MOST:
+            self.not_written[kind] += 1
+            return False
+        self._bundled.add(step)
+        self._count[kind] += 1
+        return True
 
 
-def save(ledger: Path, segment: str, rank: int, step: int, batches: Sequence[Any]) -> Path | None:
-    """Write the micro-batches of one step. Returns the file, None where there is no batch.
+def size_of(batch: Any) -> int:
+    """Bytes of the tensors of a batch, roughly: of a long list of one kind the first stands for all."""
+    if hasattr(batch, "element_size"):
+        return int(batch.numel() * batch.element_size())
+    if isinstance(batch, list | tuple):
+        return sum(size_of(v) for v in batch) if len(batch) <= 64 else len(batch) * max(size_of(batch[0]), 8)
+    held = batch if isinstance(batch, Mapping) else getattr(batch, "data", None)
+    parts = held if isinstance(held, Mapping) else getattr(batch, "__dict__", {})
+    return sum(size_of(v) for v in parts.values())
 
-    Raises `ImportError` where safetensors is not installed.
+
+def take(rec: Recorder, w: Writer, values: Values, alarm: schemas.Alarm, record: str | None) -> Held | None:
+    """On the training thread: take what must be taken now. None where the step has its bundle already.
+
+    Nothing here waits for a device; weights are copied only with the gate, see `_state`.
     """
-    if not batches:
+    if not rec.recent.wanted(values.step, alarm.abnormal):
         return None
-    from safetensors.torch import save as to_bytes  # the observer takes a `save_file` for the training code's
+    frame = values.frame
+    found = Held(
+        ledger=w.ledger,
+        run=w.ids.run,
+        segment=w.ids.segment,
+        rank=w.world.rank,
+        world_size=w.world.world_size,
+        place=w.place,
+        step=values.step,
+        done=rec.steps.done,
+        alarm=alarm,
+        alarm_record=record,
+        signals=dict(values.signals),
+        steps=rec.recent.until(values.step),
+        rows=w.lately,
+        fingerprints=[b.digest for b in values.batches],
+        again=lambda batch: _fingerprint(rec, batch),
+        parent=rec.parent.checkpoint if rec.parent is not None else None,
+        limit=int(rec.settings.bundle_bytes),
+        now={
+            "clip_threshold": rec.seen.clip_threshold,
+            "clip_value": rec.seen.clip_value,
+            "samples": rec.steps.samples,
+            "tokens": rec.steps.tokens,
+            "batches_seen": rec.watched.batches_seen,
+        },
+    )
+    if frame is not None:
+        from .probing import columns
 
-    tensors, other = {}, {}
-    for micro, batch in enumerate(batches):
-        for name, leaf in leaves(f"{micro}", batch):
-            if hasattr(leaf, "element_size"):
-                tensors[name] = leaf.detach().cpu().contiguous().clone()
-            else:
-                other[name] = repr(leaf)[:4096]
-    folder = layout.make_folder(ledger / "captured" / segment)
-    path = folder / f"rank{rank}-step{step}.safetensors"
-    temporary = path.with_suffix(".tmp")
-    metadata = {"step": str(step), "rank": str(rank), "other": json.dumps(other)}
-    temporary.write_bytes(to_bytes(tensors, metadata=metadata))
-    os.chmod(temporary, layout.FILE_MODE)
-    os.replace(temporary, path)
-    return path
+        found.tensors = lambda: columns(w.ids.segment, w.world.rank, frame)
+    if not any(k.step == values.step and k.batches for k in found.steps):
+        found.absent["batches of the step"] = (
+            NO_BATCH if not rec.watched.batches_seen else "no longer in memory"
+        )
+    _try(found, "loader state", lambda: setattr(found, "loader", _state_dict(rec.watched.loader, "loader")))
+    _try(
+        found,
+        "scheduler state",
+        lambda: setattr(found, "scheduler", _state_dict(rec.watched.scheduler, "scheduler")),
+    )
+    _try(found, "weights and optimizer state", lambda: _state(rec, values, found))
+    return found
+
+
+def _try(found: Held, what: str, action: Any) -> None:
+    try:
+        action()
+    except _NotThere as e:
+        found.absent[what] = str(e)
+    except _TooBig as e:
+        found.left_out[what] = str(e)
+    except Exception as e:
+        found.left_out[what] = f"could not be taken ({reason(e)})"
+
+
+class _NotThere(Exception):
+    """Something that a bundle would hold is not there; the text says why."""
+
+
+class _TooBig(Exception):
+    """Something is there and may not be copied; the text says how big it is."""
+
+
+def _state_dict(holder: Any, name: str) -> Any:
+    for found in (holder, getattr(holder, "sampler", None)):
+        if found is not None and hasattr(found, "state_dict"):
+            return found.state_dict()
+    raise _NotThere(f"no {name} with a state_dict was given")
+
+
+def _fingerprint(rec: Recorder, batch: Any) -> str | None:
+    """On the worker thread: the fingerprint of a batch as it is now."""
+    from ..capture import later
+    from ..capture.batch import fingerprint
+
+    made = fingerprint(batch, rec.steps.batching.known)
+    return made.digest() if later.wait(made.ready, 30.0) else None
+
+
+def _state(rec: Recorder, values: Values, found: Held) -> None:
+    """The state that the step began with, where its update was not made: the gate held it back, or the loop raised.
+
+    Raises `_NotThere` with the reason where there is none, `_TooBig` where it may not be copied here.
+    """
+    model, optimizer = rec.watched.model, rec.watched.optimizer
+    if model is None or optimizer is None:
+        raise _NotThere(
+            "no model and optimizer were given: `lineage.attach(run, model=model, optimizer=optimizer)`"
+        )
+    if values.signals.get("update_held_back") != 1.0 and not _stopped(rec, values.step, found.steps):
+        raise _NotThere(
+            "the update was made before the alarm; `gate=True` keeps what a step with a non-finite gradient began with"
+        )
+    weights = {clean(n): p for n, p in model.named_parameters()}
+    buffers = {clean(n): b for n, b in model.named_buffers()}
+    names = {id(p): n for n, p in weights.items()}
+    state = {names[id(p)]: dict(s) for p, s in optimizer.state.items() if id(p) in names}
+    tensors = [*weights.values(), *buffers.values(), *(v for s in state.values() for v in s.values())]
+    tensors = [t for t in tensors if hasattr(t, "element_size")]
+    if any(hasattr(t, "placements") for t in tensors) or _flat(model):
+        raise _NotThere("they are divided over ranks")
+    size = sum(t.numel() * t.element_size() for t in tensors)
+    if size > found.limit:
+        raise _TooBig(
+            f"{size:,} bytes, and a bundle may have {found.limit:,} (setting bundle_bytes); with the gate they stand "
+            "as they were until the next healthy update, so a checkpoint saved now has them"
+        )
+    _room(tensors, size)
+    found.state = KeptState(
+        weights={n: p.detach().clone() for n, p in weights.items()},
+        buffers={n: b.detach().clone() for n, b in buffers.items()},
+        optimizer={n: {k: held_._copy(v) for k, v in s.items()} for n, s in state.items()},
+        updates_after=max(0, rec.steps.done - values.step),
+    )
+
+
+def _stopped(rec: Recorder, step: int, steps: list[KeptStep]) -> bool:
+    """Whether an exception ended the step before its update: the optimizer's own counter has not moved."""
+    before = next((k.facts.get("counter") for k in steps if k.step == step), None)
+    return rec.steps.done < step and before is not None and held_.counter(rec.watched.optimizer) == before
+
+
+def _flat(model: Any) -> bool:
+    return any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())
+
+
+def _room(tensors: list[Any], size: int) -> None:
+    """Raise `_TooBig` where copies on a device might take memory that training needs."""
+    devices = {t.device for t in tensors if t.device.type == "cuda"}
+    if devices:
+        import torch
+
+        for device in devices:
+            free, _ = torch.cuda.mem_get_info(device)
+            if free < 4 * size:
+                raise _TooBig(f"{device} has {free:,} bytes free, too few for a copy beside the training")
+
+
+def keep(w: Writer, held: Held) -> None:
+    """On the worker thread: write the bundle, then its record. A failure is said once, and training goes on."""
+    from ..bundle import writing
+
+    try:
+        record = writing.write(held)
+    except Exception as e:
+        w.trouble("bundle", e, f"the evidence of step {held.step:,} is not kept")
+        return
+    w.write(record, step=held.step, caused_by=[held.alarm_record] if held.alarm_record else [])

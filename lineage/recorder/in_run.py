@@ -11,7 +11,9 @@ from .._rooms import schemas
 from ..capture import edits, effective, state
 from ..capture.position import Position
 from ..capture.watched import Watched
+from ..judge import scheduled
 from . import boundary, edited
+from .findings import say
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class InRun:
         self._moves: dict[str, int] = {}
         self._last: dict[str, Any] = {}
         self._off = 0
+        self._apart: list[scheduled.Apart] = []
         self._parameters = edits.Parameters(rec.watched)
         self._weights = edits.Weights(rec.watched, self._parameters)
         self._blind = False
@@ -128,7 +131,12 @@ class InRun:
         """Before an update: the rate in the param groups must be the one that the scheduler set last."""
         scheduler, w = self._rec.watched.scheduler, self._rec._writer
         said = getattr(scheduler, "_last_lr", None)
-        if w is None or not said or self._off >= PATIENCE:
+        if w is None or not said:
+            return
+        if self._moves_others(scheduler):
+            self._others(w, float(said[0]), step)
+            return
+        if self._off >= PATIENCE:
             return
         groups = [float(g["lr"]) for g in scheduler.optimizer.param_groups]
         if all(
@@ -146,6 +154,34 @@ class InRun:
         if w.world.rank == 0:
             before, after = [float(b) for b in said], groups
             w.tasks.put(lambda: boundary.off_schedule(w, before, after, step))
+
+    def _moves_others(self, scheduler: Any) -> bool:
+        """Whether none of the scheduler's parameter groups is one of the optimizer's that steps."""
+        if self._rec.watched.optimizer is None:
+            return False
+        mine = {id(g) for g in self._rec.watched.optimizer.param_groups}
+        return not any(id(g) in mine for g in scheduler.optimizer.param_groups)
+
+    def _others(self, w: Writer, said: float, step: int) -> None:
+        """The scheduler moves another optimizer's groups: told once the rates have been apart for some updates."""
+        held = float(self._rec.watched.optimizer.param_groups[0]["lr"])
+        if math.isclose(said, held, rel_tol=1e-9, abs_tol=1e-15):
+            self._apart = self._apart if len(self._apart) >= scheduled.LEAST else []
+            return
+        if len(self._apart) < scheduled.LEAST:
+            self._apart.append(scheduled.Apart(step, said, held))
+            if step == self._rec.steps.first:
+                self._rec.now.off_schedule = ([said], [held])  # part of what the resume changed
+            self._say_apart(w)
+
+    def _say_apart(self, w: Writer, *, ended: bool = False) -> None:
+        found = scheduled.finding(self._apart, ended=ended)
+        if found is None or w.world.rank != 0:
+            return
+        first = self._apart[0]
+        say(w, found, first.step)
+        if first.step != self._rec.steps.first:
+            w.tasks.put(lambda: boundary.off_schedule(w, [first.said], [first.held], first.step))
 
     def _move(self, name: str, step: int) -> None:
         if self._known.get(name) is None:
@@ -177,6 +213,8 @@ class InRun:
     def close(self, w: Writer) -> None:
         """A change at the very last update has nothing more to stand for: tell it."""
         self._guarded(lambda: self._note(self._rec.steps.done, self._weights.found()))
+        if len(self._apart) < scheduled.LEAST:
+            self._say_apart(w, ended=True)
         if self._edits or any(self._moves.get(n, 0) < PATIENCE for n in self._waiting):
             self._tell(w, self._facts())
         for concept, count in self._often.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from uuid6 import uuid7
@@ -15,7 +14,7 @@ from ..judge.detectors import Finding
 from ..ledger import health as health_
 from ..ledger import layout, scan
 from ..ledger.reader import Ledger
-from . import boundary, captured, health, mitigations, streams
+from . import boundary, captured, health, mitigations, quarantine, streams
 from .contain import describe, log
 from .writer import Writer
 
@@ -48,13 +47,12 @@ def raise_alarm(
     else:
         text = firstbad.words(signal, finding.abnormal, finding.value, finding.baseline, tensors)
     alarm = streams.alarm(signal, phase, finding, values, text)
-    w.write(alarm, step=values.step)
+    record = w.write(alarm, step=values.step)
     if phase != "onset":
         return
     slow = alarm.abnormal == "slow_rise"
     if not slow:  # no batch is to blame for a slow rise
-        batches = rec.recent.of(values.step)
-        w.tasks.put(lambda: _keep_batch(w, values.step, batches))
+        _keep_batch(rec, w, values, alarm, record.id)
     log.warning("lineage: rank %d, step %d: %s (%s)", w.world.rank, values.step, text, alarm.code)
     tell(rec, alarm)
 
@@ -71,9 +69,17 @@ def tell(rec: Recorder, alarm: schemas.Alarm) -> None:
             rec.trouble("on_alarm", e, "the callback was not heard; the alarm is on record")
 
 
-def _keep_batch(w: Writer, step: int, batches: Sequence[Any]) -> None:
-    """On the worker thread: write the batch of the alarm's step, so that it can be preserved."""
-    captured.save(w.ledger, w.ids.segment, w.world.rank, step, batches)
+def _keep_batch(rec: Recorder, w: Writer, values: streams.Values, alarm: schemas.Alarm, record: str) -> None:
+    """Keep the evidence of the alarm's step: taken here, written as a bundle on a worker thread."""
+    if not rec.settings.bundle_bytes:
+        return
+    try:
+        held = captured.take(rec, w, values, alarm, record)
+    except Exception as e:
+        rec.trouble("bundle", e, "the evidence of a bad step is not kept")
+        return
+    if held is not None:
+        w.bundles.put(lambda: captured.keep(w, held))
 
 
 def follow(rec: Recorder, w: Writer) -> None:
@@ -110,19 +116,8 @@ class Follower:
 
 
 def warn_if_quarantined(w: Writer, parent: boundary.Parent) -> None:
-    """A resume from a checkpoint that was marked as bad is said loudly, and recorded."""
-    assert parent.checkpoint is not None
-    uid = parent.checkpoint.uid
-    marks = [
-        r.payload
-        for file in scan.journal_files(w.ledger)
-        for r in scan.read_file(file, w.ledger)[0]
-        if r.kind == "checkpoint_mark" and r.payload.checkpoint == uid
-    ]
-    if any(m.mark in ("quarantined", "first_bad") for m in marks):
-        text = f"this segment resumes from checkpoint {uid} at step {parent.checkpoint.step}, which is marked as bad"
-        w.write(schemas.TrackerNote(code="LIN-C006", tracker="ledger", text=text))
-        log.warning("lineage: LIN-C006: %s: %s", text, "; ".join(m.why for m in marks))
+    """A resume from a quarantined checkpoint is said loudly, and recorded."""
+    quarantine.warn(w, parent)
 
 
 def warn_if_damaged(w: Writer) -> None:
@@ -190,13 +185,25 @@ def _unhandled(rec: Recorder) -> BaseException | None:
 
 
 def name_first_bad(w: Writer) -> None:
-    """Where alarms are on record: name the first bad cell, open an incident, mark the checkpoints."""
+    """Where alarms are on record: name the first bad cell, open an incident, mark the checkpoints.
+
+    What descends from a quarantined checkpoint of an earlier segment is marked too.
+    """
     found = boundary.first_bad(w)
-    if found is None or found.cell is None:
-        return
-    record = w.write(found)
+    bad = found is not None and found.cell is not None
+    if found is not None and bad:
+        open_incident(found, w.write)
+    quarantine.mark(w)
+    if bad:
+        w.seal("incident")
+
+
+def open_incident(found: schemas.FirstBad, write: quarantine.Write) -> str:
+    """Write down where it began, an incident of it, and the place of the checkpoints in it. Returns the incident."""
+    assert found.cell is not None
+    record = write(found)
     uid = str(uuid7())
-    w.write(
+    write(
         schemas.Incident(
             uid=uid,
             title=f"rank {found.cell.rank}, step {found.cell.step}: {found.cell.text}",
@@ -212,11 +219,11 @@ def name_first_bad(w: Writer) -> None:
     ):
         if checkpoint:
             why = f"first bad cell: rank {found.cell.rank}, step {found.cell.step}"
-            w.write(
+            write(
                 schemas.CheckpointMark(checkpoint=checkpoint, mark=mark, why=why, evidence=[record.id]),
                 caused_by=[record.id],
             )
-    w.seal("incident")
+    return uid
 
 
 def coverage(rec: Recorder) -> schemas.Coverage:
@@ -231,6 +238,8 @@ def coverage(rec: Recorder) -> schemas.Coverage:
             missing[name] = f"{LINES[name]} with an object that can be read ({rec.unread[name]})"
         else:
             missing[name] = LINES[name]
+    if watched.ema is not None:
+        recorded.append("ema")
     if rec.world.rank == 0:  # rank 0 records it for all
         (recorded.append("config") if rec.now.config else missing.update(config=LINES["config"]))
     values = {
@@ -249,4 +258,7 @@ def coverage(rec: Recorder) -> schemas.Coverage:
         missing["batch fingerprints"] = "with rec.step(step, batch):"
     if not rec._saves:
         missing["checkpoints"] = "rec.checkpoint(path, step=step)"
-    return schemas.Coverage(recorded=recorded, missing=missing, gaps=list(rec.gaps))
+    node = rec.hardware.covered() if rec.hardware is not None else ([], {}, [])
+    return schemas.Coverage(
+        recorded=[*recorded, *node[0]], missing={**missing, **node[1]}, gaps=[*rec.gaps, *node[2]]
+    )

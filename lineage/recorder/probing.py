@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..probes.frame import Frame, OnItsWay
     from .settings import Settings
 
+TYPED = ("gradient", "activation")
+"""Kinds of rows that say of which type the tensor was."""
 PER_GROUP = ("lr", "weight_decay", "betas", "momentum", "eps")
 """Values of a parameter group that are signals of the series, written when they change."""
 
@@ -179,7 +181,7 @@ def columns(segment: str, rank: int, frame: Frame) -> Columns | None:
         "n_posinf": [s.n_posinf for s in stats],
         "n_neginf": [s.n_neginf for s in stats],
         "scale": [frame.scale if g else None for g in gradient],
-        "dtype": [frame.facts.dtypes.get(n) if g else None for n, g in zip(names, gradient, strict=True)],
+        "dtype": [frame.facts.dtypes.get(n) if k in TYPED else None for n, k in zip(names, kinds, strict=True)],
     }
 
 

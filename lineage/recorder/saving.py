@@ -18,6 +18,7 @@ from .boundary import Parent
 from .contain import contained, log
 from .identity import checkpoint_uid
 from .writer import Writer
+from .written import GONE, Written
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -96,15 +97,18 @@ class Saving:
         if w is None or record is None:
             return
         target = Path(path).absolute()
-        w.tasks.put(
-            lambda: _finish(rec, w, record.model_copy(update={"path": str(target)}), target, self._sidecar)
-        )
+        seen = Written.look(target, alone=w.world.world_size == 1)
+        named = record.model_copy(update={"path": str(target)})
+        w.tasks.put(lambda: _finish(rec, w, named, target, self._sidecar, seen))
 
 
-def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, known: dict[str, Any]) -> None:
+def _finish(
+    rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, known: dict[str, Any], seen: Written
+) -> None:
     """On the worker thread: manifest, the completed record, the sidecar, the seal."""
+    moved = False
     if (now := protection.where(path)) != path:  # it was moved out of a rotation's reach meanwhile
-        path, record = now, record.model_copy(update={"path": str(now)})
+        path, record, moved = now, record.model_copy(update={"path": str(now)}), True
     regime = rec.regime_id()
     if w.world.rank == 0:
         try:
@@ -114,6 +118,9 @@ def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, kn
             missing = _lack(path) if manifest.files else ["no file at all"]
         except OSError as e:
             manifest, missing = None, [f"cannot be read ({reason(e)})"]
+        lost = seen.there and not moved and seen.changed()
+        if lost:  # what was digested is another save's, or a part of this one
+            manifest, missing = None, [GONE]
         record = record.model_copy(
             update={
                 "status": "incomplete" if missing else "complete",
@@ -123,6 +130,8 @@ def _finish(rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, kn
             }
         )
         w.write(record, step=record.step)
+        if lost:
+            return
         if not path.exists():
             rec.absent.add(record.uid)
             log.warning(

@@ -120,6 +120,15 @@ SETTINGS: Mapping[str, Setting] = {
     "recent_samples": Setting(
         65536, _count, "samples that are remembered, so that one that is read again is found; 0 none"
     ),
+    "hardware_every": Setting(
+        15.0, _seconds, "seconds between two looks at this node: GPUs by NVML, the kernel's log; 0 never"
+    ),
+    "bundle_bytes": Setting(
+        1 << 30, _count, "bytes that the evidence of one bad step may have; 0 writes none"
+    ),
+    "bundle_steps": Setting(
+        64, _count, "steps whose batches are kept for the evidence, as far as they are 64 MiB in all; at least 3"
+    ),
     "exit_timeout": Setting(5.0, _seconds, "seconds that closing waits for the tracker"),
     "on_alarm": Setting(None, _one_of("request_stop"), "`request_stop` sets rec.should_stop at an alarm"),
     "step_base": Setting(1, _one_of(0, 1), "0 where the training loop counts its first update as 0"),

@@ -34,6 +34,7 @@ class Step:
 
     def __enter__(self) -> Step:
         self.recorder.steps.enter(self)
+        self._keep()
         if self._first is not None:
             self.batch(self._first)
             self._first = None
@@ -43,6 +44,13 @@ class Step:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.recorder.steps.exit(self, error)
+
+    @contained("bundle", "what steps begin with is not kept for evidence")
+    def _keep(self) -> None:
+        """Keep what the step begins with, so that an alarm finds it."""
+        if self.recorder.live:
+            follows = self._first is not None and bool(self.recorder.settings.fingerprints)
+            self.recorder.recent.begin(self.recorder, self.step, batch_follows=follows)
 
     @contained("fingerprints", "batches of some steps are not fingerprinted")
     def batch(self, batch: Any, *, ids: Any = None, domains: Any = None) -> None:

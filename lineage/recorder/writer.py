@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .._rooms import schemas, trackers
+from ..bundle.lately import Lately
 from ..ledger import chunks, layout, scan
 from ..ledger.columns import Columns
 from ..ledger.journal import Journal
@@ -39,6 +40,10 @@ class Writer:
         self.unwritten = 0
         self.step: int | None = None
         self.regime: str | None = None
+        self.quarantined: str | None = None
+        """the quarantined checkpoint that this segment descends from, in words"""
+        self.warned: set[str] = set()
+        """checkpoints of which it was said that they are quarantined"""
         self._pid = os.getpid()
         self._closed = False
         root = Path(settings.dir).expanduser().absolute()
@@ -64,9 +69,15 @@ class Writer:
             lambda table: SeriesWriter(self.ledger, ids.segment, self.journal.path.stem, table),
             lambda e: self.trouble("series", e, "step values are not kept"),
         )
+        self.lately = Lately()
+        """the rows of the last steps, for the evidence of a bad one"""
         self.tasks = Worker(
             "lineage-tasks", lambda e: self.trouble("tasks", e, "a later step of a record is missing")
         )
+        self.bundles = Worker(
+            "lineage-bundles", lambda e: self.trouble("bundle", e, "the evidence of a bad step is not kept")
+        )
+        """evidence must not wait behind the files of a checkpoint that are digested"""
         self.outbox = self._open_outbox(tracker)
 
     def _notice_twin(self) -> None:
@@ -145,6 +156,7 @@ class Writer:
     def rows(self, **tables: list[dict[str, Any]]) -> None:
         """Write the rows of one step or several, by table."""
         if os.getpid() == self._pid:
+            self.lately.add(tables)
             self._lines.put(tables)
 
     def metrics(self, rows: list[dict[str, Any]]) -> None:
@@ -155,6 +167,7 @@ class Writer:
     def columns(self, table: str, columns: Columns) -> None:
         """Write the many rows that one step has in a table: all tensors that were read, all samples."""
         if os.getpid() == self._pid:
+            self.lately.add_columns(table, columns)
             self._lines.put_columns(table, columns)
 
     def series_kept(self) -> bool:
@@ -227,6 +240,7 @@ class Writer:
         if self._closed or os.getpid() != self._pid:
             return 0
         self._closed = True
+        self.bundles.close(self.settings.exit_timeout * 6)
         self.tasks.close(self.settings.exit_timeout * 6)
         last_acts: tuple[Callable[[], None], ...] = (lambda: self.seal("close"), self._report)
         for last in last_acts:

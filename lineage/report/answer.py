@@ -141,7 +141,7 @@ def _last_good(graph: Graph, tip: Tip, bads: Mapping[str, schemas.FirstBad]) -> 
     if bad is not None and bad.last_good_step is not None:
         limits.append(bad.last_good_step)
     found = graph.before(tip.uid, min(limits))
-    return next((n for n in found if not any(m.mark in SPOILED for m in n.marks)), None)
+    return next((n for n in found if not any(m.mark in SPOILED for m in n.standing)), None)
 
 
 def _next(

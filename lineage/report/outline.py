@@ -14,7 +14,10 @@ MARKS: dict[str, tuple[str, Style]] = {
     "last_good": ("LAST GOOD", "good"),
     "first_bad": ("FIRST BAD", "bad"),
     "quarantined": ("QUARANTINED", "bad"),
+    "quarantine_lifted": ("quarantine lifted", "warn"),
     "preserved": ("preserved", "good"),
+    "held": ("held", "good"),
+    "released": ("released", "quiet"),
     "deleted": ("deleted", "quiet"),
 }
 STATE = {

@@ -179,17 +179,17 @@ def _evidence(facts: Facts) -> Section:
         rows: list[list[Inline]] = [
             [
                 p.what,
-                Span(p.location, "code"),
+                Span(p.at or p.location, "code"),
                 f"{p.files:,} / {p.bytes:,}",
                 Span(p.root, "code"),
-                "verified" if p.verified else Span("NOT VERIFIED", "bad"),
+                "verified" if p.verified else Span("not yet: it was renamed", "warn"),
             ]
             for p in facts.evidence
         ]
         section.blocks.append(
             Table(
-                "Held in the write-once store of the ledger",
-                ("What", "Place in the ledger", "Files / bytes", "Digest", "Read back"),
+                "Held in the write-once store of the ledger, or where its manifest there says",
+                ("What", "Place", "Files / bytes", "Digest", "Read back"),
                 rows,
             )
         )

@@ -77,6 +77,14 @@ BESIDE = {
         }
     },
     "agreement": {"what": {"lineage: placement and both lanes", "SHA-1", "a sum in float64"}},
+    "hardware": {
+        "what": {
+            "one look at 8 GPUs",
+            "a process that is started",
+            "one training step without it, once more",
+            "one training step with it",
+        }
+    },
     "observe": {
         "what": {
             "wandb.Run.log, does nothing",

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lineage.checkpoints import Contents, look
+from lineage.cli.checkpoint import _plain
 
 HERE = Path(__file__).parent
 
@@ -66,4 +69,58 @@ def in_ranks(script: str, world: int, cwd: Path, *args: str) -> None:
         assert process.wait(timeout=300) == 0, (cwd / f"rank{rank}.log").read_text()[-3000:]
 
 
-__all__ = ["HERE", "codes", "copy", "cut", "in_ranks", "look", "said", "severity"]
+def stored(path: Path, name: str) -> str:
+    """A copy of a folder or file in memory://, and its URL."""
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    store.rm(f"/{name}", recursive=True) if store.exists(f"/{name}") else None
+    for p in [path] if path.is_file() else sorted(path.rglob("*")):
+        if p.is_file():
+            store.pipe_file(f"/{name}/{p.relative_to(path.parent).as_posix()}", p.read_bytes())
+    return f"memory://{name}/{path.name}"
+
+
+def told(path: Path | str, **how: int) -> dict[str, object]:
+    """All that is said of a checkpoint, but where it lies and what it cost to look."""
+    found = _plain(look(path, **how))
+    return {k: v for k, v in found.items() if k not in ("path", "bytes_read", "files_opened")}
+
+
+def same_in_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Hold what is said of a checkpoint in a store against what is said of it here; only ranges are read there."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    url = stored(path, "same")
+    whole = MemoryFileSystem.cat_file
+
+    def ranged(self: object, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        assert start is not None
+        assert end is not None
+        return bytes(whole(self, path, start=start, end=end))
+
+    def refused(self: object, *args: object, **how: object) -> None:
+        raise AssertionError("a file is opened whole")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "cat_file", ranged)
+        patch.setattr(MemoryFileSystem, "get_file", refused)
+        patch.setattr(MemoryFileSystem, "cat", refused)
+        found = told(url)
+    assert found == told(path)
+    return found
+
+
+__all__ = [
+    "HERE",
+    "codes",
+    "copy",
+    "cut",
+    "in_ranks",
+    "look",
+    "said",
+    "same_in_store",
+    "severity",
+    "stored",
+    "told",
+]

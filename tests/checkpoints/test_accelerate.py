@@ -8,7 +8,7 @@ import pytest
 
 from lineage.checkpoints import look
 
-from .made import codes, copy, cut, in_ranks, said, severity
+from .made import codes, copy, cut, in_ranks, said, same_in_store, severity
 
 torch = pytest.importorskip("torch")
 accelerate = pytest.importorskip("accelerate")
@@ -116,3 +116,7 @@ def test_folders_of_fsdp_are_read_as_what_they_are(four: Path) -> None:
     assert c.parts["optimizer_state"].status == "present"
     (four / "optimizer_0" / "__0_0.distcp").unlink()
     assert "optimizer_0: 1 of 1 files" in said(look(four), "LIN-K001")
+
+
+def test_in_a_store_it_reads_the_same(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert same_in_store(saved, monkeypatch)["step"] == 4

@@ -11,7 +11,7 @@ import pytest
 
 from lineage.checkpoints import lack_of, look
 
-from .made import codes, copy, cut, in_ranks, said, severity
+from .made import codes, copy, cut, in_ranks, said, same_in_store, severity
 from .test_torch_file import state
 
 torch = pytest.importorskip("torch")
@@ -173,6 +173,35 @@ def test_a_model_alone_lacks_all_the_rest(tmp_path: Path) -> None:
     assert c.parts["weights"].status == "present"
 
 
+@pytest.mark.parametrize("wrong", ["size", "offset", "deep", "no number", "key", "chunk"])
+def test_metadata_whose_parts_are_of_other_kinds_is_damaged_and_nothing_is_raised(
+    wrong: str, good: Path
+) -> None:
+    """A list where a place is due cannot be the key of a dict, and a deep nest would exhaust the stack."""
+
+    def act(m: object) -> None:
+        entry = m.state_dict_metadata["model.0.weight"]  # type: ignore[attr-defined]
+        index = next(i for i in m.storage_data if i.fqn == "model.0.weight")  # type: ignore[attr-defined]
+        deep: tuple[object, ...] = ()
+        for _ in range(200):
+            deep = (deep, deep)
+        if wrong == "size":
+            entry.size = [4, "x"]
+        elif wrong == "offset":
+            object.__setattr__(index, "offset", ([0], 0))
+        elif wrong == "deep":
+            entry.chunks[0].offsets = deep
+        elif wrong == "no number":
+            entry.chunks[0].sizes = ("a", "b")
+        elif wrong == "key":
+            m.state_dict_metadata[7] = entry  # type: ignore[attr-defined]
+        else:
+            entry.chunks[0] = 3
+
+    spoil(good, act)
+    assert look(good).worst == "fails"
+
+
 def test_hostile_metadata_is_reported_and_not_run(good: Path, tmp_path: Path) -> None:
     (good / ".metadata").write_bytes(b"cos\nsystem\n(Vtouch " + str(tmp_path / "ran").encode() + b"\ntR.")
     assert "os.system" in said(look(good), "LIN-K013")
@@ -211,3 +240,8 @@ def test_in_training_metadata_that_is_too_big_is_left_alone(good: Path) -> None:
     (good / "__1_0.distcp").unlink()
     assert len(lack_of(good, wait=0)) == 1
     assert lack_of(good, wait=0, patience=100) == []
+
+
+@pytest.mark.parametrize("name", ["good", "shared"])
+def test_in_a_store_it_reads_the_same(name: str, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert same_in_store(saved / name, monkeypatch)["step"] == 3

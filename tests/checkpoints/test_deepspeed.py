@@ -9,7 +9,7 @@ import pytest
 
 from lineage.checkpoints import look
 
-from .made import codes, copy, cut, in_ranks, said, severity
+from .made import codes, copy, cut, in_ranks, said, same_in_store, severity
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
@@ -147,3 +147,8 @@ def test_of_thousands_of_shards_most_are_looked_at_by_their_end(saved: Path, tmp
     assert codes(c) == LACKS | {"LIN-K002"}
     assert "bf16_zero_pp_rank_777" in said(c, "LIN-K002")
     assert c.bytes_read < c.bytes / 20
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_in_a_store_it_reads_the_same(stage: int, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert same_in_store(saved / str(stage), monkeypatch)["step"] == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.checkpoints import CheckpointError, folder, lack_of, look, reading, safetensors_file
+from lineage.checkpoints import CheckpointError, folder, lack_of, listing, look, reading, safetensors_file
 from lineage.checkpoints.formats import opaque
 
 from .made import codes, said
@@ -112,7 +112,7 @@ def test_a_refusal_by_the_system_is_a_finding(tmp_path: Path, monkeypatch: pytes
 
 def test_a_file_that_changes_between_listing_and_reading_is_named(tmp_path: Path) -> None:
     path = tensors(tmp_path / "model.safetensors", {"w": [2]})
-    listed = folder.open_path(tmp_path)
+    listed = listing.open_path(tmp_path)
     path.write_bytes(path.read_bytes() + b"more")
     with pytest.raises(CheckpointError, match="still being written"):
         safetensors_file.read(listed, "model.safetensors")
@@ -120,7 +120,7 @@ def test_a_file_that_changes_between_listing_and_reading_is_named(tmp_path: Path
 
 def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
     path = tensors(tmp_path / "model.safetensors", {"w": [2]})
-    f = folder.open_path(tmp_path).open("model.safetensors")
+    f = listing.open_path(tmp_path).open("model.safetensors")
     f.read(8)
     path.write_bytes(b"")
     with pytest.raises(CheckpointError, match="while it was read"):

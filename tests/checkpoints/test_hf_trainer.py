@@ -11,7 +11,7 @@ import pytest
 
 from lineage.checkpoints import look
 
-from .made import codes, copy, cut, said, severity
+from .made import codes, copy, cut, said, same_in_store, severity
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -204,3 +204,16 @@ def test_a_git_lfs_pointer_in_the_place_of_the_optimizer_is_named(two: Path) -> 
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "3e" * 32 + "\nsize 12347192855\n"
     (two / "optimizer.pt").write_text(pointer)
     assert "optimizer.pt is a Git LFS pointer" in said(look(two), "LIN-K015")
+
+
+def test_in_a_store_it_reads_the_same(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert same_in_store(two, monkeypatch)["findings"] == []
+    cut(two / "optimizer.pt")
+    assert same_in_store(two, monkeypatch)["worst"] == "fails"
+
+
+def test_in_a_store_the_folder_of_the_run_names_its_checkpoints(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = same_in_store(trained, monkeypatch)["findings"]  # type: ignore[misc]
+    assert "checkpoint-2, checkpoint-4" in found["text"]

@@ -8,7 +8,7 @@ import pytest
 
 from lineage.checkpoints import look
 
-from .made import codes, cut, said, severity
+from .made import codes, cut, said, same_in_store, severity
 
 torch = pytest.importorskip("torch")
 lightning = pytest.importorskip("lightning")
@@ -105,3 +105,7 @@ def test_a_checkpoint_cut_off_is_named(saved: Path, tmp_path: Path) -> None:
     path.write_bytes(saved.read_bytes())
     cut(path)
     assert "LIN-K002" in codes(look(path))
+
+
+def test_in_a_store_it_reads_the_same(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert same_in_store(saved, monkeypatch)["step"] == 3

@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lineage.checkpoints import look
 
-from .made import codes, cut, said, severity
+from .made import codes, cut, said, same_in_store, severity
 
 torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
@@ -138,3 +139,8 @@ def test_a_rank_whose_folder_is_gone_or_of_another_iteration_is_named(tmp_path: 
     file.unlink()
     file.parent.rmdir()
     assert "tensor rank 1, pipeline rank 0" in said(look(tmp_path), "LIN-K001")
+
+
+@pytest.mark.parametrize("form", [distributed, legacy])
+def test_in_a_store_it_reads_the_same(form: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert same_in_store(form(tmp_path / "run"), monkeypatch)["step"] == 10

@@ -59,6 +59,49 @@ def test_a_pickle_that_is_cut_off_is_never_taken_for_whole(value: object, data: 
         pickles.read(whole[:end])
 
 
+class Kept:
+    """An object with attributes, as metadata is full of."""
+
+    def __init__(self, **attributes: object) -> None:
+        self.__dict__ |= attributes
+
+
+def _as_data(value: object) -> object:
+    """What stands for objects of `Kept`, on either side, as plain data."""
+    if isinstance(value, Made):
+        assert value.of == f"{__name__}.Kept"
+        return {"kept": _as_data(value.state or {})}
+    if isinstance(value, Kept):
+        return {"kept": _as_data(value.__dict__)}
+    if isinstance(value, dict):
+        return {k: _as_data(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_data(v) for v in value]
+    return value
+
+
+SIZES = st.lists(st.integers(0, 2**31 - 1) | st.integers(2**31, 2**40), max_size=10)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(SIZES | DATA, max_size=6), st.integers(0, 5))
+def test_objects_and_sizes_that_share_what_they_hold_read_as_pickle_reads_them(
+    values: list[object], protocol: int
+) -> None:
+    """The phrases that are read at once count what they remember as their operations would have."""
+    torch = pytest.importorskip("torch")
+    made = [
+        torch.Size(v) if isinstance(v, list) and all(type(n) is int and n >= 0 for n in v) else v
+        for v in values
+    ]
+    shared = [Kept(name="a", at=v, of=made[-1]) for v in made]
+    nested = Kept(all=shared, first=made[:1], again=shared[:1], none=Kept())
+    written = pickle.dumps([nested, *made, *shared, nested], protocol)
+    got, want = pickles.read(written).value, pickle.loads(written)
+    assert _as_data(got) == _as_data(want)
+    assert got[0] is got[-1]
+
+
 class Runs:
     """Runs a command when it is unpickled."""
 
@@ -103,6 +146,15 @@ def test_a_name_is_never_imported_whatever_it_says(tmp_path: Path) -> None:
 
 def test_a_memo_index_of_four_billion_takes_no_memory() -> None:
     assert pickles.read(b"\x80\x02]r\xff\xff\xff\xff.").value == []
+
+
+def test_numbers_that_do_not_count_up_are_remembered_as_the_file_says() -> None:
+    """PUT at 5, then MEMOIZE, which takes the number of what is there; a number below zero is none."""
+    for odd in (b"]q\x050K\x01\x940K\x02q\x000h\x05", b"K\x07\x940K\x08q\x000K\x09q\x030K\x06\x940h\x02"):
+        whole = b"\x80\x04" + odd + b"."
+        assert pickles.read(whole).value == pickle.loads(whole)
+    with pytest.raises(Damaged):
+        pickles.read(b"(K\x01p0\ng-1\nt.")
 
 
 def test_a_nest_of_a_million_tuples_is_read_and_never_hashed() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from lineage.checkpoints import look
 
-from .made import codes, cut, said, severity
+from .made import codes, cut, said, same_in_store, severity, stored
 
 torch = pytest.importorskip("torch")
 
@@ -255,3 +255,14 @@ def test_weights_of_16_bits_with_moments_of_32_and_no_masters_are_named(tmp_path
     masters = {"fp32_groups": list(full["model"].values())}  # type: ignore[attr-defined]
     assert look(save({**full, "model": half, **masters}, tmp_path / "b.pt")).findings == []
     assert look(save(state(dtype=torch.bfloat16), tmp_path / "c.pt")).findings == []
+
+
+def test_in_a_store_a_file_reads_the_same(tmp_path: Path, new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert same_in_store(save(state(), tmp_path / "ckpt.pt", new=new), monkeypatch)["step"] == 3
+
+
+def test_in_a_store_a_big_file_is_not_read_whole(tmp_path: Path) -> None:
+    url = stored(save({"model": {"w": torch.zeros(1 << 22)}, "step": 1}, tmp_path / "big.pt"), "big")
+    c = look(url)
+    assert (c.step, c.bytes > 16 << 20) == (1, True)
+    assert c.bytes_read < 400_000

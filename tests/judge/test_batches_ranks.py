@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from lineage.capture.config import capture
@@ -66,6 +67,22 @@ def test_an_overlap_in_part_is_told_with_its_share() -> None:
     )
     assert (found.code, found.count) == ("LIN-B003", 32)
     assert found.values["share"].value == 0.5
+
+
+def test_a_pass_that_ends_deals_samples_to_other_ranks_and_is_no_overlap() -> None:
+    """Two ranks share out 40 samples anew in each pass of five steps: what both have in common came in two passes.
+
+    Also where the steps that are looked at hold only the end of one pass and the beginning of the next.
+    """
+    for seed in range(40):
+        dealt = random.Random(seed)
+        for samples, upto in ((40, 8), (200, 40), (800, 130)):
+            found, order = [], []
+            for step in range(1, upto + 1):
+                order = order if len(order) >= 8 else dealt.sample(range(samples), samples)
+                taken, order = order[:8], order[8:]
+                found += [Read(n % 2, step, n, str(x), 32) for n, x in enumerate(taken)]
+            assert judge([r for r in found if r.step > upto - 32]) == [], (seed, samples)
 
 
 def test_short_samples_are_not_compared() -> None:

@@ -270,7 +270,7 @@ def test_a_resume_from_a_bad_checkpoint_is_said_loudly(
         rec.checkpoint(loop.save(ck), step=10)
     found = resumed(root, Loop().load(ck), ck, steps=11)
     assert "LIN-C006" in caplog.text
-    assert any(r.kind == "tracker_note" and r.payload.code == "LIN-C006" for r in found)
+    assert any(r.kind == "finding" and r.payload.code == "LIN-C006" for r in found)
 
 
 def test_the_sidecar_alone_walks_the_lineage(tmp_path: Path) -> None:

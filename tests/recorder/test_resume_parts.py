@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -307,3 +308,43 @@ def test_a_save_that_wrote_an_earlier_one_s_bytes_again_is_named_and_a_healthy_o
         "the files of the save at step 15 are those of step 5, byte for byte (100% of"
     )
     assert "LIN-C012" in printed(root, 1)
+
+
+def test_a_file_that_is_written_over_before_it_was_digested_is_no_copy_of_the_save_that_did_it(
+    tmp_path: Path,
+) -> None:
+    """One file for all saves, each written over the one before at once: only the last is there to be digested."""
+    root, path = tmp_path / "runs", tmp_path / "last.pt"
+    loop = Loop()
+    with attach(loop, root) as rec:
+        held = threading.Event()
+        rec.begin().tasks.put(held.wait)
+        for until in (2, 4, 6):
+            loop.run(rec, until)
+            torch.save(loop.state(), path)
+            rec.checkpoint(path, step=until)
+        held.set()
+    ledger = only(root)
+    newest = {r.payload.step: r.payload for r in ledger.of("checkpoint")}
+    assert {step: c.status for step, c in newest.items()} == {2: "incomplete", 4: "incomplete", 6: "complete"}
+    assert newest[2].manifest is None
+    assert newest[2].missing == ["overwritten or removed before its files were digested"]
+    assert resumes.saves(ledger, ledger.segments[-1].uid) == []
+
+
+def test_a_file_that_a_rotation_removed_before_it_was_digested_is_told_so_without_bad_advice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, path = tmp_path / "runs", tmp_path / "step-2.pt"
+    loop = Loop()
+    with attach(loop, root) as rec:
+        held = threading.Event()
+        rec.begin().tasks.put(held.wait)
+        loop.run(rec, 2)
+        torch.save(loop.state(), path)
+        rec.checkpoint(path, step=2)
+        path.unlink()
+        held.set()
+    (saved,) = {r.payload.uid: r.payload for r in only(root).of("checkpoint")}.values()
+    assert saved.missing == ["overwritten or removed before its files were digested"]
+    assert "does not exist" not in caplog.text

@@ -11,6 +11,8 @@ import schemas as s
 from lineage.ledger.files import root_of
 from schemas import Scalar
 
+from . import golden_incidents, golden_replays
+
 
 def uid(n: int) -> str:
     """A fixed UUIDv7."""
@@ -436,6 +438,30 @@ def second_half() -> list[tuple[int | None, s.Model]]:
         ),
         (
             2004,
+            s.Preserved(
+                what="checkpoint",
+                source="/checkpoints/step-2000",
+                location="evidence/checkpoint-a1b2",
+                root=sha("preserved"),
+                files=2,
+                bytes=12288,
+                method="moved",
+                verified=False,
+                at="/checkpoints.kept/step-2000",
+            ),
+        ),
+        (
+            2004,
+            s.CheckpointMark(
+                checkpoint=CHECKPOINT,
+                mark="preserved",
+                why="it is to be compared with the next run",
+                by="person",
+                path="/checkpoints.kept/step-2000",
+            ),
+        ),
+        (
+            2004,
             s.Degraded(
                 code="LIN-L002",
                 part="tracker",
@@ -495,6 +521,9 @@ def second_half() -> list[tuple[int | None, s.Model]]:
             ),
         ),
         (None, event()),
+        *golden_incidents.payloads(uid, sha),
+        *golden_replays.payloads(uid, sha),
+        *golden_replays.payloads(uid, sha),
         (
             1,
             s.Agreement(

@@ -8,6 +8,7 @@
 | verdict | the description, tags `lineage/status`, `lineage/broken_since_step`, `lineage/claims/<claim>` |
 | alarm, first bad | tags `lineage/first_non_finite`, `lineage/first_bad`, `lineage/alarm/<NNN>` |
 | checkpoint | a LoggedModel without weights; parents as inputs of the run |
+| checkpoint mark | tags `lineage/mark/<checkpoint>/<mark>`, `lineage/quarantined`, and on the LoggedModel |
 | seal | tag `lineage/anchor`: the newest root |
 | segment_end | the last point of the metric `lineage/regime` |
 | coverage, finding, degraded, tracker note | tags in words |
@@ -306,11 +307,8 @@ class MlflowTracker:
 
     def _checkpoint(self, record: Shown, page: Page) -> str | None:
         facts = self._facts()
+        page.know(record)
         return checkpoints.show(self._store, facts, record, self._number(facts, record, page))
-
-    def _checkpoint_mark(self, record: Shown, page: Page) -> str | None:
-        payload: Any = record.payload
-        return checkpoints.mark(self._store, self._facts(), payload)
 
     def _seal(self, record: Shown, page: Page) -> str | None:
         """Anchor the newest root, which covers all before it, in one tag; None where a newer one stands there."""
@@ -388,7 +386,7 @@ _SHOWS: dict[str, Callable[[MlflowTracker, Shown, Page], str | None]] = {
     "alarm": MlflowTracker._alarm,
     "first_bad": MlflowTracker._first_bad,
     "checkpoint": MlflowTracker._checkpoint,
-    "checkpoint_mark": MlflowTracker._checkpoint_mark,
+    "checkpoint_mark": lambda t, record, page: checkpoints.mark(t._store, t._facts(), record, page),
     "seal": MlflowTracker._seal,
     "segment_end": MlflowTracker._segment_end,
     "coverage": MlflowTracker._coverage,

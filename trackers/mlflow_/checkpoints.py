@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
+from .. import text
 from .._rooms import schemas
-from ..base import Shown
+from ..base import Page, Shown
 from . import layout
-from .limits import dumps, key
+from .limits import dumps, fit_json, fit_text, key
 from .store import ModelsUnsupported, RunFacts, Store
 
 UID_TAG = "lineage/uid"
@@ -75,9 +78,61 @@ def resumed_from(store: Store, facts: RunFacts, uid: str) -> str | None:
     return model
 
 
-def mark(store: Store, facts: RunFacts, payload: schemas.CheckpointMark) -> str | None:
-    """Tag the LoggedModel of a checkpoint with a later fact about it."""
-    return tag(store, facts, payload.checkpoint, {f"lineage/{payload.mark}": "true"})
+QUARANTINE = {"quarantined": "true", "quarantine_lifted": "lifted"}
+"""Mark -> what the tag `lineage/quarantined` of a LoggedModel says then."""
+
+
+def mark(store: Store, facts: RunFacts, record: Shown, page: Page) -> str:
+    """Show a later fact about a checkpoint: on the run as `lineage/mark/<checkpoint>/<mark>`, and on its LoggedModel.
+
+    A quarantine also stands in the run's tag `lineage/quarantined`, in words.
+    """
+    m: Any = record.payload
+    name = key("mark", m.checkpoint, m.mark)
+    before = _json(facts.tags.get(name))
+    if str(before.get("record", "")) >= record.id:
+        return f"tag {name}"
+    step = page.step_of(m.checkpoint)
+    data = {"record": record.id, "why": text.mark(m, page.share)}
+    value, _ = fit_json(data if step is None else {**data, "step": step}, "journal")
+    tags = {name: value}
+    if m.mark in QUARANTINE:
+        tags[key("quarantined")] = fit_text(_quarantined({**facts.tags, **tags}))
+    store.log(tags)
+    on_model = {f"lineage/{m.mark}": "true"}
+    if m.mark in QUARANTINE:
+        on_model["lineage/quarantined"] = QUARANTINE[m.mark]
+        on_model["lineage/quarantined_why"] = fit_text(data["why"])
+    if m.mark == "released":
+        on_model["lineage/held"] = "false"
+    where = tag(store, facts, m.checkpoint, on_model)
+    return f"tag {name}" + (f", {where}" if where else "")
+
+
+def _quarantined(tags: Mapping[str, str]) -> str:
+    """The line on which checkpoints are not to be resumed from, by the marks that the run's tags hold."""
+    marks: dict[str, dict[str, dict[str, Any]]] = {}
+    folder = key("mark") + "/"
+    for name, value in tags.items():
+        if name.startswith(folder):
+            uid, _, word = name.removeprefix(folder).partition("/")
+            marks.setdefault(uid, {})[word] = _json(value)
+    held = {uid: found for uid, found in marks.items() if "quarantined" in found}
+    lifted = {
+        uid
+        for uid, found in held.items()
+        if str(found.get("quarantine_lifted", {}).get("record", ""))
+        > str(found["quarantined"].get("record", ""))
+    }
+    return text.quarantined({uid: found["quarantined"].get("step") for uid, found in held.items()}, lifted)
+
+
+def _json(value: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(value or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def tag(store: Store, facts: RunFacts, uid: str, tags: dict[str, str]) -> str | None:

@@ -61,6 +61,7 @@ class WandbTracker:
         self._handle = Handle(run, sole_writer=sole_writer)
         self._checkpoints = Checkpoints(self._handle)
         self._shows: dict[str, Show] = {**_SHOWS, "checkpoint": self._checkpoints.show}
+        self._shows["checkpoint_mark"] = self._checkpoints.mark
         self._pages: dict[str, str] = {}  # name -> sha256 of the HTML that its panel shows
 
     def alias(self) -> schemas.TrackerAlias:

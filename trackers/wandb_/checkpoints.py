@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from .. import text
 from .._rooms import schemas
-from ..base import Page, Shown
+from ..base import PREFIX, Page, Shown
 from .handle import Handle, payload
 
 TYPE = "checkpoint"
 LONGEST_NAME = 128
+QUARANTINE = ("quarantined", "quarantine_lifted")
 
 
 class Checkpoints:
@@ -36,8 +41,46 @@ class Checkpoints:
             return place
         h.run.log_artifact(_artifact(record, c), aliases=[f"step-{c.step}", c.uid])
         self._logged[c.uid] = record.id
+        page.know(record)
         h.config({})
         return place
+
+    def mark(self, h: Handle, record: Shown, page: Page) -> str:
+        """Show a later fact about a checkpoint: `lineage/marks/<checkpoint>/<mark>` in the config.
+
+        A quarantine also stands in the summary, where the run table shows it, and in a further version of the
+        checkpoint's artifact, which takes over its aliases: offline, the version that is there cannot be changed.
+        """
+        m: schemas.CheckpointMark = payload(record)
+        key = f"{PREFIX}marks/{m.checkpoint}/{m.mark}"
+        held = h.run.config.get(key)
+        if isinstance(held, Mapping) and str(held.get("record", "")) >= record.id:
+            return h.place(key)
+        step = page.step_of(m.checkpoint)
+        facts = {"record": record.id, "checkpoint": m.checkpoint, "why": text.mark(m, page.share)}
+        h.config({key: facts if step is None else {**facts, "step": step}})
+        if m.mark in QUARANTINE:
+            marks = _marks(h.run.config)
+            steps = {
+                uid: found["quarantined"].get("step")
+                for uid, found in marks.items()
+                if "quarantined" in found
+            }
+            lifted = {uid for uid, found in marks.items() if _standing(found) == "quarantine_lifted"}
+            h.summary({f"{PREFIX}quarantined": text.quarantined(steps, lifted)})
+            self._mark_artifact(h, page, m.checkpoint, marks.get(m.checkpoint, {}))
+        return h.place(key)
+
+    def _mark_artifact(self, h: Handle, page: Page, uid: str, marks: Mapping[str, Mapping[str, Any]]) -> None:
+        known = page.checkpoints.get(uid)
+        if known is None:
+            return
+        c: schemas.Checkpoint = payload(known)
+        standing = _standing(marks)
+        more: dict[str, Any] = {}
+        if "tags" in inspect.signature(h.run.log_artifact).parameters:  # not in W&B before 0.18
+            more["tags"] = [standing.replace("_", "-")]
+        h.run.log_artifact(_artifact(known, c, marks), aliases=[f"step-{c.step}", uid], **more)
 
     def relate(self, record: Shown) -> None:
         """Draw the edges that a run, segment or checkpoint record tells of."""
@@ -70,7 +113,25 @@ def _name(run: str) -> str:
     return "checkpoint-" + re.sub(r"[^\w.-]", "_", run)[: LONGEST_NAME - len("checkpoint-")]
 
 
-def _artifact(record: Shown, c: schemas.Checkpoint) -> Any:
+def _marks(config: Any) -> dict[str, dict[str, dict[str, Any]]]:
+    """Checkpoint -> mark -> what the page's config says of it."""
+    out: dict[str, dict[str, dict[str, Any]]] = {}
+    for key, value in config.items():
+        uid, _, name = str(key).removeprefix(f"{PREFIX}marks/").partition("/")
+        if str(key).startswith(f"{PREFIX}marks/") and isinstance(value, Mapping):
+            out.setdefault(uid, {})[name] = dict(value)
+    return out
+
+
+def _standing(marks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Whether a quarantine stands or was taken back: the newer of the two, as record ids sort by time."""
+    when = {name: str(marks[name].get("record", "")) for name in QUARANTINE if name in marks}
+    return max(when, key=lambda name: when[name], default="quarantined")
+
+
+def _artifact(
+    record: Shown, c: schemas.Checkpoint, marks: Mapping[str, Mapping[str, Any]] | None = None
+) -> Any:
     import wandb
 
     root = c.manifest.root if c.manifest else None
@@ -91,10 +152,16 @@ def _artifact(record: Shown, c: schemas.Checkpoint) -> Any:
     if c.manifest:
         metadata["files"] = len(c.manifest.files)
         metadata["bytes"] = sum(f.size for f in c.manifest.files)
+    if marks:
+        metadata["quarantined"] = _standing(marks) == "quarantined"
+        metadata["marks"] = {name: dict(facts) for name, facts in marks.items()}
     shown = {k: v for k, v in metadata.items() if v is not None}
     artifact = wandb.Artifact(_name(record.run), type=TYPE, metadata=shown)
     with artifact.new_file("record.json", mode="wb") as f:
         f.write(record.raw if isinstance(record, schemas.Record) else record.to_line())
+    if marks:
+        with artifact.new_file("marks.json", mode="w") as f:
+            json.dump(metadata["marks"], f)
     # For a scheme that W&B does not know, an entry's digest is the address itself: so it names the content.
     # A file reference with checksum=False would have a digest of its path, equal for other content.
     artifact.add_reference(f"ckpt://{c.uid}" + (f"#{root}" if root else ""), name="checkpoint")

@@ -11,6 +11,9 @@ from ..base import PREFIX, Page, Shown
 from . import words
 from .handle import Handle, payload
 
+ALERTS = {"LIN-C006": "resumed from a quarantined checkpoint"}
+"""Findings that are worth waking somebody: code -> title."""
+
 
 def run(h: Handle, record: Shown, page: Page) -> str | None:
     """Show under which lineage run id this page stands."""
@@ -160,8 +163,12 @@ def coverage(h: Handle, record: Shown, page: Page) -> str | None:
 
 
 def finding(h: Handle, record: Shown, page: Page) -> str | None:
-    """Show what a check found, under its code."""
-    return _text(h, record, *text.finding(record))
+    """Show what a check found, under its code. A resume from a quarantined checkpoint alerts, once per segment."""
+    f: schemas.Finding = payload(record)
+    name, line = text.finding(record)
+    if f.code in ALERTS:
+        h.alert(f"{f.code}:{record.segment}", f"Lineage: {ALERTS[f.code]}", line, "ERROR")
+    return _text(h, record, name, line)
 
 
 def seal(h: Handle, record: Shown, page: Page) -> str | None:

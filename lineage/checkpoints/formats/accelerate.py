@@ -76,9 +76,9 @@ def _random(folder: Folder, c: Contents, numbered: dict[int, str]) -> None:
     if isinstance(step, int) and step > 0:
         # `Accelerator.step` counts calls of accumulate(), so it is no count of updates.
         c.facts["accumulate_calls"] = step
-    named = re.search(r"(?:step|iter|update|checkpoint)[-_]?(\d+)", c.path.name)
-    if named and not c.path.name.startswith("checkpoint_"):
-        c.step, c.step_from = int(named[1]), f"the folder's name {c.path.name}"
+    named = re.search(r"(?:step|iter|update|checkpoint)[-_]?(\d+)", c.name)
+    if named and not c.name.startswith("checkpoint_"):
+        c.step, c.step_from = int(named[1]), f"the folder's name {c.name}"
 
 
 def _sharded(folder: Folder, c: Contents) -> set[str]:
@@ -87,7 +87,7 @@ def _sharded(folder: Folder, c: Contents) -> set[str]:
         if re.fullmatch(r"(pytorch_model_fsdp|optimizer)_\d+", name) and dcp.looks(folder.sub(name)):
             kind = "optimizer_state" if name.startswith("optimizer") else "weights"
             sub = folder.sub(name)
-            inner = Contents(c.path / name, dcp.NAME, "", step=c.step)
+            inner = Contents(f"{c.path}/{name}", dcp.NAME, "", step=c.step)
             dcp.read(sub, inner, kind)
             ranks.absorb(
                 c, inner, sub, name, {kind, "optimizer_step"} if kind != "weights" else {kind}, folder

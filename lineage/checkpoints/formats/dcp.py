@@ -17,8 +17,9 @@ from typing import Any
 from .. import pickles, taking, torch_file, words
 from ..contents import Contents, Piece, Tensor
 from ..errors import CheckpointError, Damaged, Refused, TooBig
-from ..folder import Folder, Window
+from ..folder import Folder
 from ..pickle_values import Made, Named
+from ..sources import Window
 from . import ranks
 
 NAME = "dcp"
@@ -103,41 +104,60 @@ Stored = dict[tuple[str, tuple[int, ...] | None], Piece]
 def _stored(folder: Folder, c: Contents, state: dict[str, Any]) -> Stored:
     """(key, offset in the tensor) -> where its bytes are."""
     out: Stored = {}
+    files: dict[Any, str] = {}
     data = state.get("storage_data")
     for index, info in data.items() if isinstance(data, dict) else ():
         if not (isinstance(index, Made) and isinstance(info, Made)):
             continue
-        try:
-            file = folder.named_inside(info.get("relative_path"))
-        except Refused as e:
-            taking.failed(c, Refused(f"{METADATA}: {e}"), METADATA, "weights")
-            return {}
-        start, length = words.whole(info.get("offset")), words.whole(info.get("length"))
-        out[str(index.get("fqn")), index.get("offset")] = Piece(file, start, length)
+        of, at = index.state, info.state
+        if not (isinstance(of, dict) and isinstance(at, dict)):
+            continue
+        named = at.get("relative_path")
+        file = files.get(named) if isinstance(named, str) else None
+        if file is None:
+            try:
+                file = files[named] = folder.named_inside(named)
+            except Refused as e:
+                taking.failed(c, Refused(f"{METADATA}: {e}"), METADATA, "weights")
+                return {}
+        start, length = words.whole(at.get("offset")), words.whole(at.get("length"))
+        out[str(of.get("fqn")), _place(of.get("offset"))] = Piece(file, start, length)
     return out
+
+
+def _place(offset: Any) -> tuple[int, ...] | None:
+    """Where a chunk begins: a torch.Size, or None for what is no tensor. Raises `Damaged` for anything else."""
+    if offset is None or _is_size(offset):
+        return offset  # type: ignore[no-any-return]
+    raise Damaged(f"{METADATA} is damaged: a chunk begins at what is no place in a tensor")
+
+
+def _is_size(value: Any) -> bool:
+    return value.__class__ is tuple and all(n.__class__ is int for n in value)
 
 
 def _tensors(c: Contents, state: dict[str, Any], stored: Stored, component: str | None) -> None:
     """Each tensor's chunks must cover it, and each must be stored."""
     lost, holes = [], []
     for key, meta in state["state_dict_metadata"].items():
-        size = meta.get("size") if isinstance(meta, Made) else None
-        if not isinstance(size, tuple):
+        size: Any = meta.get("size") if isinstance(meta, Made) else None
+        if not _is_size(size):
             if (key, None) not in stored:
-                lost.append(key)
+                lost.append(str(key))
             continue
-        spans = [(k.get("offsets"), k.get("sizes")) for k in meta.get("chunks") or () if isinstance(k, Made)]
+        chunks = [k.state for k in meta.get("chunks") or () if isinstance(k, Made)]
+        spans = [(_place(k.get("offsets")) or (), k.get("sizes")) for k in chunks if isinstance(k, dict)]
         pieces = []
         for at, _ in spans:
             piece = stored.get((key, at)) or stored.get((key, None))
             if piece is None:
-                lost.append(f"{key} at {list(at or ())}")
+                lost.append(f"{key} at {list(at)}")
             else:
-                pieces.append(Piece(piece.file, piece.offset, piece.length, at or ()))
+                pieces.append(Piece(piece.file, piece.offset, piece.length, at))
         if not _covers(size, spans):
             holes.append(key)
-        of = component or _component(key) or "weights"
-        c.tensors.append(Tensor(key, _dtype(meta.get("properties")), size, of, tuple(pieces)))
+        of = component or _component(str(key)) or "weights"
+        c.tensors.append(Tensor(str(key), _dtype(meta.get("properties")), size, of, tuple(pieces)))
     if lost:
         c.find(
             "LIN-K003",
@@ -166,7 +186,7 @@ def _dtype(properties: Any) -> str:
 
 def _covers(size: tuple[int, ...], spans: list[tuple[Any, Any]]) -> bool:
     """Whether chunks cover a tensor once: within it, as many elements as it has, and no two overlapping."""
-    if any(not isinstance(a, tuple) or not isinstance(n, tuple) or len(a) != len(size) for a, n in spans):
+    if any(not _is_size(n) or len(a) != len(size) or len(n) != len(size) for a, n in spans):
         return False
     if len(spans) == 1:
         return bool(spans[0][1] == size and not any(spans[0][0]))

@@ -19,6 +19,7 @@ from .. import optimizer, taking, torch_file, words
 from ..contents import Contents
 from ..folder import Folder
 from ..pickle_values import Made, TensorRef
+from ..sources import AHEAD
 from . import ranks
 from .deepspeed_shards import Shards, whole
 
@@ -47,7 +48,7 @@ def read(folder: Folder, c: Contents) -> None:
     if tag is None:
         c.part("weights", "unknown", "no tag was chosen")
         return
-    c.facts["tag"] = tag or c.path.name
+    c.facts["tag"] = tag or c.name
     shards = Shards.of(folder, tag)
     first = _model(folder, c, shards)
     _grid(c, shards, first)
@@ -98,6 +99,7 @@ def _model(folder: Folder, c: Contents, shards: Shards) -> dict[str, Any]:
         return {}
     first: dict[str, Any] = {}
     steps: dict[int, str] = {}
+    folder.ahead(shards.looked(names), first=48, last=AHEAD)
     for name in shards.looked(names):
         made = taking.torch(c, folder, name, "weights")
         value = made.value if made and isinstance(made.value, dict) else {}
@@ -199,6 +201,7 @@ def _optimizer(folder: Folder, c: Contents, shards: Shards, first: dict[str, Any
         return
     skipped = words.whole(first.get("skipped_steps")) or 0
     states = []
+    folder.ahead(shards.looked(names), first=48, last=AHEAD)
     for name in shards.looked(names):
         made = taking.torch(c, folder, name, "optimizer_state")
         value = made.value.get("optimizer_state_dict") if made and isinstance(made.value, dict) else None

@@ -34,7 +34,7 @@ class Shards:
     @classmethod
     def of(cls, folder: Folder, tag: str) -> Shards:
         """The files of a tag; `tag` is "" where the folder is the tag's own."""
-        made = cls()
+        made = cls(len(folder.entries) if folder.every else MOST)
         for name in folder.names(tag):
             base = name.rpartition("/")[2]
             if m := _OPTIM.fullmatch(base):
@@ -77,6 +77,7 @@ def whole(folder: Folder, c: Contents, shards: Shards) -> None:
     """Every file ends with the 22 bytes that end a zip without comment (APPNOTE.TXT 4.3.16), or is cut off."""
     looked = {*shards.looked(shards.model_files()), *shards.looked(sorted(shards.optim.values()))}
     cut = []
+    folder.ahead([n for n in shards.all if n not in looked], first=4, last=22)
     for name in shards.all:
         size = folder.entries[name].size
         if name in looked or size == 0:

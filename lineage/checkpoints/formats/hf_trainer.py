@@ -25,11 +25,15 @@ _REMEDY = "Take an earlier checkpoint, or declare in the record that this is not
 
 
 def looks(folder: Folder) -> bool:
-    """trainer_state.json, or what the Trainer writes before it when a save was cut short."""
+    """trainer_state.json, or what the Trainer writes before it when a save was cut short.
+
+    Loops of other people name their files optimizer.pt and scheduler.pt too: the folder's name, or training_args.bin,
+    which the Trainer writes with the weights, tells them apart.
+    """
     if folder.only:
         return False
-    own = folder.has("training_args.bin") or any(n.startswith("rng_state") for n in folder.names())
-    return folder.has(STATE) or (folder.has("optimizer.pt") and (folder.has("scheduler.pt") or own))
+    own = folder.has("training_args.bin") or re.fullmatch(r"checkpoint-\d+", folder.root.name)
+    return folder.has(STATE) or (folder.has("optimizer.pt") and bool(own))
 
 
 def read(folder: Folder, c: Contents) -> None:
@@ -89,19 +93,19 @@ def _step(folder: Folder, c: Contents) -> None:
         )
     data = taking.json(c, folder, STATE) if folder.has(STATE) else None
     step = data.get("global_step") if isinstance(data, dict) else None
-    named = re.fullmatch(r"checkpoint-(\d+)", c.path.name)
+    named = re.fullmatch(r"checkpoint-(\d+)", c.name)
     if isinstance(step, int):
         c.step, c.step_from = step, f"{STATE}: global_step"
         if named and int(named[1]) != step:
             c.find(
                 "LIN-K012",
                 "differs",
-                f"{STATE} says step {step:,}, and the folder is named {c.path.name}",
+                f"{STATE} says step {step:,}, and the folder is named {c.name}",
                 "Look which of the two is true of the weights; a resume believes the file.",
                 certain=False,
             )
     elif named:
-        c.step, c.step_from = int(named[1]), f"the folder's name {c.path.name}"
+        c.step, c.step_from = int(named[1]), f"the folder's name {c.name}"
 
 
 def _sharded(folder: Folder, c: Contents) -> set[str]:
@@ -111,7 +115,7 @@ def _sharded(folder: Folder, c: Contents) -> set[str]:
         kind = "weights" if name.startswith("pytorch_model_fsdp_") else "optimizer_state"
         if re.fullmatch(r"(pytorch_model_fsdp|optimizer)_\d+", name) and dcp.looks(folder.sub(name)):
             sub = folder.sub(name)
-            inner = Contents(c.path / name, dcp.NAME, "", step=c.step)
+            inner = Contents(f"{c.path}/{name}", dcp.NAME, "", step=c.step)
             dcp.read(sub, inner, kind)
             ranks.absorb(
                 c, inner, sub, name, {kind, "optimizer_step"} if kind != "weights" else {kind}, folder

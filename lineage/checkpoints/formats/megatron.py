@@ -46,7 +46,7 @@ def read(folder: Folder, c: Contents) -> None:
         c.part("weights", "missing", "no iteration to look at")
         return
     sub = folder.sub(name) if name else folder
-    c.facts["iteration_folder"] = name or c.path.name
+    c.facts["iteration_folder"] = name or c.name
     if any(_LEGACY.fullmatch(n) for n in sub.folders()):
         _legacy(sub, c)
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ...ledger import files
+from ...ledger import files, hashing
 from .. import taking
 from ..contents import Contents
 from ..errors import Unreadable
@@ -43,12 +44,16 @@ def read(folder: Folder, c: Contents, *, inside: list[str], digest: bool = False
     if digest or total <= MOST_DIGESTED:
         listed = {n: e for n, e in sorted(folder.entries.items()) if not files.is_sidecar(Path(n).name)}
         for name, entry in listed.items():
-            digest_of = taking.attempt(c, name, None, partial(_digest, entry), "differs")
+            digest_of = taking.attempt(c, name, None, partial(_digest, folder, entry), "differs")
             if digest_of:
                 c.digests[name] = digest_of
 
 
-def _digest(entry: Entry) -> str:
+def _digest(folder: Folder, entry: Entry) -> str:
+    if folder.store is not None:
+        with folder.open(entry.name) as f:
+            stream: Any = f
+            return hashing.digest_stream(stream, threads=1)
     try:
         return files.file_digest(Path(entry.place))
     except OSError as e:

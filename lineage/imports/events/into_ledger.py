@@ -28,7 +28,7 @@ MOST_TEXT = 2_000
 MOST_VALUES = 64
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_PARTS = 32
-_OWN_CLOCK = ("kernel", "nvidia-smi-q", "nvidia-smi-csv", "dcgm-dmon", "dcgm-health")
+_OWN_CLOCK = ("kernel", "nvidia-smi-q", "nvidia-smi-csv", "dcgm-dmon", "dcgm-health", "nvml")
 """Formats whose times are of the machine that they tell of."""
 
 
@@ -183,7 +183,7 @@ def _made(
     counted: Counter[str] = Counter()
     events: dict[str, schemas.Event] = {}
     for draft in found.drafts:
-        event = _event(draft, file, found.format, told, names, reference)
+        event = event_of(draft, file, found.format, told, names, reference)
         counted[event.key] += _count(draft)
         events.setdefault(event.key, event)
         if event.until and (kept := events[event.key]).until and event.until > kept.until:
@@ -214,7 +214,10 @@ def _about_times(found: Found, told: Told) -> list[str]:
     return out
 
 
-def _event(d: Draft, file: str, format_: str, told: Told, names: Names, reference: datetime) -> schemas.Event:
+def event_of(
+    d: Draft, file: str | None, format_: str, told: Told, names: Names, reference: datetime
+) -> schemas.Event:
+    """The event of a draft, masked and under pseudonyms. `file` is None where it was read live."""
     nodes = [names.of(n) for n in (d.nodes or ((told.node,) if told.node else ()))]
     when, zone = _moment(d.when, told, reference)
     until, _ = _moment(d.until, told, reference)

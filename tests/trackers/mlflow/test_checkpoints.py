@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas import CheckpointMark
+from schemas import Checkpoint, CheckpointMark
 from trackers import TrackerUnavailable
 
 from . import builders as b
@@ -94,13 +94,65 @@ def test_a_merged_state_names_both_parents_and_takes_the_foreign_one_as_input(ca
     assert inputs(other) == [ids["ckpt-step-100"]]
 
 
+def quarantined(made: Checkpoint, mark: str = "quarantined", **more: str) -> CheckpointMark:
+    return CheckpointMark(checkpoint=made.uid, mark=mark, why="saved after step 90", **more)
+
+
 @needs_models
-def test_a_later_mark_stands_on_the_model(case: Case) -> None:
+def test_a_quarantine_can_be_searched_for_on_the_model_and_is_a_line_of_the_run(case: Case) -> None:
+    good, bad, worse = (b.checkpoint(step) for step in (50, 100, 1200))
+    for made in (good, bad, worse):
+        case.show(made)
+    for made in (bad, worse):
+        case.show(quarantined(made))
+    found = case.client.search_logged_models([case.experiment], "tags.`lineage/quarantined` = 'true'")
+    assert {f.name for f in found} == {"ckpt-step-100", "ckpt-step-1200"}
+    assert {f.tags["lineage/quarantined_why"] for f in found} == {"saved after step 90"}
+    assert case.tags()["lineage/quarantined"] == "do not resume from the checkpoints of step 100, step 1,200"
+    told = json.loads(case.tags()[f"lineage/mark/{bad.uid}/quarantined"])
+    assert (told["step"], told["why"]) == (100, "saved after step 90")
+
+
+@needs_models
+def test_a_lifted_quarantine_is_said_as_such_and_can_come_back(case: Case) -> None:
     made = b.checkpoint(100)
     case.show(made)
-    case.show(CheckpointMark(checkpoint=made.uid, mark="quarantined", why="NaN in it"))
-    found = case.client.search_logged_models([case.experiment], "tags.`lineage/quarantined` = 'true'")
-    assert [f.name for f in found] == ["ckpt-step-100"]
+    for mark, on_model, line in (
+        ("quarantined", "true", "do not resume from the checkpoints of step 100"),
+        ("quarantine_lifted", "lifted", "none: each quarantine was taken back"),
+        ("quarantined", "true", "do not resume from the checkpoints of step 100"),
+    ):
+        case.show(quarantined(made, mark))
+        model: Any = case.models()[0]
+        assert model.tags["lineage/quarantined"] == on_model
+        assert case.tags()["lineage/quarantined"] == line
+
+
+def test_an_older_mark_that_is_shown_late_changes_nothing(case: Case) -> None:
+    made = b.checkpoint(100)
+    case.show(made)
+    old, new = (b.record(quarantined(made), segment=case.segment) for _ in range(2))
+    case.tracker.show(new, case.page)
+    before = case.tags()
+    case.tracker.show(old, case.page)
+    assert case.tags() == before
+
+
+def test_what_a_person_gave_as_a_reason_stays_in_the_ledger_unless_text_is_shared(case: Case) -> None:
+    made = b.checkpoint(100)
+    case.show(made)
+    case.show(quarantined(made, by="person"))
+    name = f"lineage/mark/{made.uid}/quarantined"
+    assert json.loads(case.tags()[name])["why"] == "the reason is in the ledger: lineage show"
+    case.page.share = frozenset({"text"})
+    case.show(quarantined(made, by="person"))
+    assert json.loads(case.tags()[name])["why"] == "saved after step 90"
+
+
+def test_a_mark_of_a_checkpoint_whose_record_is_not_known_names_its_uid(case: Case) -> None:
+    made = b.checkpoint(100)
+    case.show(quarantined(made))
+    assert case.tags()["lineage/quarantined"] == f"do not resume from the checkpoints of {made.uid}"
 
 
 def test_an_incomplete_checkpoint_is_a_tag_that_says_what_is_missing(case: Case) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import wandb
 
+import schemas
 import trackers
 from schemas import Coverage, Degraded, FirstBad, TrackerNote
 from trackers.wandb_ import offline_log
@@ -198,6 +199,83 @@ def test_a_complete_checkpoint_is_a_small_artifact_that_names_its_content(start,
     assert (one.metadata["parents"], one.metadata["bytes"]) == ([parent], 1024)
     assert len(one.metadata) <= 100
     assert two.digest != one.digest
+
+
+def quarantined(made, mark="quarantined", **more):
+    return b.record(
+        schemas.CheckpointMark(checkpoint=made.payload.uid, mark=mark, why="saved after step 900", **more)
+    )
+
+
+def test_a_quarantine_is_a_line_in_the_summary_and_a_version_of_the_artifact_with_its_aliases(start, page):
+    run = start()
+    tracker = WandbTracker(run)
+    good, bad, worse = (
+        b.record(b.checkpoint(step, digest="sha256:" + f"{step:064x}"), step=step)
+        for step in (500, 1000, 2000)
+    )
+    for record in (good, bad, worse, quarantined(bad), mark := quarantined(worse)):
+        tracker.show(record, page)
+    log = finished(run)
+    assert (
+        log.summary["lineage/quarantined"] == "do not resume from the checkpoints of step 1,000, step 2,000"
+    )
+    told = log.config[f"lineage/marks/{worse.payload.uid}/quarantined"]
+    assert (told["record"], told["step"], told["why"]) == (mark.id, 2000, "saved after step 900")
+    newest = {next(a for a in x.aliases if a.startswith("step-")): x for x in log.artifacts}
+    assert [x.metadata.get("quarantined") for x in newest.values()] == [None, True, True]
+    marked = newest["step-2000"]
+    assert worse.payload.uid in marked.aliases
+    assert marked.files["checkpoint"]["ref"].startswith(f"ckpt://{worse.payload.uid}")
+    assert marked.metadata["marks"]["quarantined"]["why"] == "saved after step 900"
+    assert {"marks.json", "record.json"} <= set(marked.files)
+
+
+def test_a_lifted_quarantine_is_said_as_such_and_an_older_mark_changes_nothing(start, page):
+    run = start()
+    tracker = WandbTracker(run)
+    made = b.record(b.checkpoint(1000), step=1000)
+    first, lifted = quarantined(made), quarantined(made, "quarantine_lifted", by="person")
+    for record in (made, first, lifted, first):
+        tracker.show(record, page)
+    log = finished(run)
+    assert log.summary["lineage/quarantined"] == "none: each quarantine was taken back"
+    assert [x.metadata.get("quarantined") for x in log.artifacts] == [None, True, False]
+    told = log.config[f"lineage/marks/{made.payload.uid}/quarantine_lifted"]
+    assert told["why"] == "the reason is in the ledger: lineage show", "a person's words stay there"
+
+
+def test_a_place_in_an_incident_is_a_fact_in_the_config_and_no_version_of_the_artifact(start, page):
+    run = start()
+    tracker = WandbTracker(run)
+    made = b.record(b.checkpoint(1000), step=1000)
+    for record in (made, quarantined(made, "last_good")):
+        tracker.show(record, page)
+    log = finished(run)
+    assert log.config[f"lineage/marks/{made.payload.uid}/last_good"]["step"] == 1000
+    assert len(log.artifacts) == 1
+    assert "lineage/quarantined" not in log.summary
+
+
+def test_a_resume_from_a_quarantined_checkpoint_alerts_once(start, page):
+    run = start()
+    tracker = WandbTracker(run)
+    found = b.record(
+        schemas.Finding(
+            code="LIN-C006",
+            check="quarantine/1",
+            severity="fault",
+            subject="resume",
+            text="this segment resumes from a quarantined checkpoint",
+        )
+    )
+    for _ in range(2):
+        tracker.show(found, page)
+    log = finished(run)
+    assert [(a.level, a.title) for a in log.alerts] == [
+        ("ERROR", "Lineage: resumed from a quarantined checkpoint")
+    ]
+    assert "this segment resumes from" in log.summary["lineage/finding/LIN-C006"]
 
 
 def test_the_newest_seal_is_the_anchor_and_its_place_is_returned(start, page):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import wandb
 
+import schemas
 import trackers
 from trackers.wandb_.adapter import WandbTracker
 
@@ -133,6 +135,29 @@ def test_an_artifact_holds_the_record_byte_for_byte_and_its_parent_is_an_input(s
     run.finish()
     assert backend.uses == [stored.id]
     assert backend.artifact("step-200").version == 1
+
+
+def test_a_quarantine_is_a_further_version_of_the_artifact_that_takes_over_its_aliases(start, backend):
+    """So a person who uses it by its alias sees the mark. Also from a process that did not show the checkpoint."""
+    run, page = online(start), trackers.Page(b.RUN)
+    made = b.record(b.checkpoint(100))
+    WandbTracker(run).show(made, page)
+    run.finish()
+    assert backend.artifact(made.payload.uid).version == 0
+
+    run = online(start, resume="must")
+    mark = schemas.CheckpointMark(checkpoint=made.payload.uid, mark="quarantined", why="saved after step 90")
+    WandbTracker(run).show(b.record(mark), page)
+    run.finish()
+    stored = backend.artifact(made.payload.uid)
+    assert (stored.version, stored.committed) == (1, True)
+    assert "step-100" in stored.aliases
+    metadata = json.loads(stored.given["metadata"])
+    assert metadata["quarantined"] is True
+    assert metadata["marks"]["quarantined"]["why"] == "saved after step 90"
+    assert json.loads(stored.uploads["marks.json"]) == metadata["marks"]
+    if "tags" in inspect.signature(wandb.sdk.wandb_run.Run.log_artifact).parameters:
+        assert [t["tagName"] for t in stored.given["tags"]] == ["quarantined"]
 
 
 def test_a_parent_that_the_server_does_not_know_stops_nothing(start, backend):

@@ -1,0 +1,155 @@
+"""`lineage bundle`: what the evidence of a bad step holds, and whether it is as it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ..bundle import MANIFEST, reading, verifying
+from .common import CliError, Exit, Json, console, emit, find, short, step_text, table
+
+app = typer.Typer(
+    name="bundle",
+    help="The evidence of a bad step: what is in it, and whether it is whole.",
+    no_args_is_help=True,
+)
+
+Place = Annotated[
+    str | None,
+    typer.Argument(
+        help="A bundle's folder, a folder that holds bundles (of a ledger, a segment, the evidence store), or a run. "
+        "The latest run by default.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def _group() -> None:
+    """Hold the commands for bundles."""
+
+
+def folder_of(name: str | None) -> Path:
+    """The folder that was named, or the ledger of the run. Raises `CliError`."""
+    if name is not None and Path(name).expanduser().is_dir():
+        return Path(name).expanduser()
+    return find(name).ledger.path
+
+
+@app.command("show")
+def show(place: Place = None, as_json: Json = False) -> None:
+    """Say what a bundle holds and what it does not; of a run or a folder, list the bundles."""
+    path = folder_of(place)
+    try:
+        one = reading.Bundle(path) if (path / MANIFEST).is_file() else None
+    except reading.BundleError as e:
+        raise CliError(str(e), Exit.DAMAGED) from None
+    if one is not None:
+        emit({"root": one.root, "manifest": one.manifest}) if as_json else _show(one)
+        return
+    found = reading.within(path)
+    if as_json:
+        emit([{"path": b.path, "root": b.root, "manifest": b.manifest} for b in found])
+        return
+    if not found:
+        console.print(
+            f"No bundle in {path}. A bundle is written by the training process at the onset of an alarm."
+        )
+        return
+    rows = table("step", "rank", "segment", "alarm", "micro-batches", "weights", "bytes", "folder")
+    for b in found:
+        m = b.manifest
+        kept = sum(x.kept for s in m.steps if s.step == m.step for x in s.batches)
+        size = f"{sum(f.size for f in m.files):,}"
+        state = "yes" if m.state is not None else "no"
+        rows.add_row(
+            step_text(m.step),
+            str(m.rank),
+            short(m.segment),
+            escape(m.alarm.text),
+            str(kept),
+            state,
+            size,
+            str(b.path),
+        )
+    console.print(rows)
+
+
+def _show(b: reading.Bundle) -> None:
+    m = b.manifest
+    console.print(
+        f"[bold]rank {m.rank}, step {step_text(m.step)}:[/] {escape(m.alarm.text)} ({m.alarm.code})"
+    )
+    console.print(
+        f"run {m.run}, segment {short(m.segment)}, {m.world_size} ranks, taken after {step_text(m.done)} updates"
+    )
+    console.print(f"{b.root}")
+    for s in m.steps:
+        kept, rng = sum(x.kept for x in s.batches), sum(x.rng for x in s.batches)
+        console.print(
+            f"  step {step_text(s.step)}: {kept} of {len(s.batches)} micro-batches, random states before {rng}"
+        )
+        for x in s.batches:
+            if x.same is False:
+                console.print(
+                    f"    [bold red]micro-batch {x.micro} is not as it was fed:[/] the loop wrote into it"
+                )
+    if m.state is not None:
+        after = m.state.updates_after
+        console.print(
+            "  weights and optimizer state that the step began with"
+            + (f"; at most {after} updates were made after it" if after else "")
+        )
+    for what, ck in (("last good", m.last_good), ("first bad", m.first_bad)):
+        if ck is not None:
+            console.print(
+                f"  {what} checkpoint: step {step_text(ck.step)}, {escape(str(ck.path))} ({short(ck.uid)})"
+            )
+    for name, what in m.contents.items():
+        console.print(f"  {name}: {escape(what)}")
+    for what, why in m.left_out.items():
+        console.print(f"[bold yellow]left out:[/] {escape(what)}: {escape(why)}")
+    for what, why in m.absent.items():
+        console.print(f"not there: {escape(what)}: {escape(why)}")
+    console.print(
+        f"\n[bold]lineage replay {escape(str(b.path))} --with your_module:build[/] makes the step again"
+    )
+
+
+@app.command("verify")
+def verify(place: Place = None, as_json: Json = False) -> None:
+    """Digest every file of a bundle again, or of all bundles in a folder or a run."""
+    path = folder_of(place)
+    if (path / MANIFEST).is_file() or path.name.startswith(".rank"):
+        paths = [path]
+    else:
+        paths = [p for p in sorted(path.rglob("*rank*-step*-*")) if p.is_dir()]
+    if not paths:
+        raise CliError(
+            f"no bundle in {path}; `lineage bundle show RUN` lists those of a run", Exit.CANNOT_TELL
+        )
+    found = [verifying.verify(p) for p in paths]
+    if as_json:
+        emit([{"path": c.path, "whole": c.whole, "wrong": c.wrong, "partial": c.partial} for c in found])
+    else:
+        for c in found:
+            _verified(c)
+    raise typer.Exit(Exit.DAMAGED if any(c.wrong for c in found) else Exit.OK)
+
+
+def _verified(c: verifying.Checked) -> None:
+    word = (
+        "[green]whole[/]"
+        if c.whole and not c.partial
+        else "[bold red]DAMAGED[/]"
+        if c.wrong
+        else "[yellow]partial[/]"
+    )
+    console.print(f"{word} {escape(str(c.path))}: {c.files} files, {c.bytes:,} bytes")
+    for text in c.wrong:
+        console.print(f"  [bold red]{escape(text)}[/]")
+    for text in c.partial:
+        console.print(f"  left out: {escape(text)}")
