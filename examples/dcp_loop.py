@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 
 import lineage
+from lineage.integrations.dcp import Stager
 
 
 class Mine(Numbers):
@@ -65,7 +66,7 @@ def train(steps, resume=None):
     model, optimizer, scheduler, loader = parts()
     done = load(resume, model, optimizer, scheduler, loader) if resume else 0
     savers = dist.new_group(backend="gloo")  # the saves' collectives come from another thread
-    saving = None
+    stager, saving = Stager(), None
     with lineage.attach(
         None,
         model=model,
@@ -87,11 +88,12 @@ def train(steps, resume=None):
                 if saving is not None:
                     saving.result()  # one at a time
                 path = f"checkpoints/step-{step}"
-                with rec.saving(step) as save:  # digests of the state, before it is staged
+                with rec.saving(step, stager=stager) as save:  # digests of the state that is staged
                     saving = dcp.async_save(
                         states(model, optimizer, scheduler, loader, step),
                         checkpoint_id=path,
                         process_group=savers,
+                        async_stager=stager,
                     )
                 saving.add_done_callback(
                     lambda future, save=save, path=path: future.exception() or save.commit(path)

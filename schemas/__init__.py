@@ -43,6 +43,7 @@ from .catalogue import (
 from .catalogue import extended as extended_catalogue
 from .catalogue import install as install_catalogue
 from .catalogue import markdown as catalogue_page
+from .catalogue import shipped as shipped_catalogue
 from .catalogue.reported import Nature, Vocabulary, Word, vocabulary
 from .checkpoints import (
     COMPONENTS,
@@ -290,6 +291,7 @@ __all__ = [
     "read_line",
     "read_payload",
     "severity_place",
+    "shipped_catalogue",
     "version_of",
     "vocabulary",
 ]

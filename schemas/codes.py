@@ -144,6 +144,32 @@ CODES: dict[str, str] = {
     # O: the observer
     "LIN-O001": "a process was not reached by the observer",
     "LIN-O002": "tags that the training code set in the tracker",
+    # U: what the audit finds in how a run was kept and handled
+    "LIN-U001": "the run was restarted before the evidence was kept",
+    "LIN-U002": "several changes at once",
+    "LIN-U003": "a lower learning rate as the opening move",
+    "LIN-U004": "nothing is recorded before the reduction",
+    "LIN-U005": "a change that nobody declared",
+    "LIN-U006": "every spike was blamed on the samples",
+    "LIN-U007": "recovered because it no longer crashes",
+    "LIN-U010": "a declared mitigation is not in effect",
+    "LIN-U011": "a person's account and a machine's record differ",
+    "LIN-U012": "the validity policy was weakened",
+    "LIN-U013": "a recorded verdict is milder than today's",
+    "LIN-U020": "a checkpoint vanished",
+    "LIN-U021": "evidence of a bad step is not on record",
+    "LIN-U022": "a bad state was evaluated",
+    "LIN-U023": "the run went on after it broke",
+    "LIN-U030": "something broke, and no incident was opened",
+    "LIN-U031": "an incident has no owner",
+    "LIN-U032": "an incident was closed without a word about the cause",
+    "LIN-U033": "the run was rewound without a word",
+    "LIN-U040": "the ledger is damaged",
+    "LIN-U041": "the ledger is not anchored",
+    "LIN-U042": "a part of the layer failed",
+    "LIN-U043": "ranks left nothing in the ledger",
+    "LIN-U044": "something went unseen",
+    "LIN-U045": "a segment left no word of its end",
 }
 
 

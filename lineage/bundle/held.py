@@ -82,28 +82,45 @@ class Held:
 def facts_at_start(watched: Watched) -> dict[str, Any]:
     """Settings of each parameter group, the scaler and the scheduler's counters. Nothing waits for a device.
 
-    What lies on a device is copied there: the training loop writes into it.
+    What lies on a device is copied there: the training loop writes into it. An object that cannot be read is left out.
     """
     found: dict[str, Any] = {"batches_seen": watched.batches_seen}
-    if watched.optimizer is not None:
-        found["groups"] = [
-            {k: _copy(v) for k, v in group.items() if k != "params"}
-            for group in watched.optimizer.param_groups
-        ]
-        found["counter"] = counter(watched.optimizer)
-    scaler = watched.scaler
-    if scaler is not None:
-        names = ("_enabled", "_init_scale", "_growth_factor", "_backoff_factor", "_growth_interval")
-        found["scaler"] = {n: getattr(scaler, n, None) for n in names} | {
-            n: _copy(getattr(scaler, n, None)) for n in ("_scale", "_growth_tracker")
-        }
-    scheduler = watched.scheduler
-    if scheduler is not None:
-        found["scheduler"] = {n: getattr(scheduler, n, None) for n in ("last_epoch", "_step_count")}
-    training = getattr(watched.model, "training", None)
-    if isinstance(training, bool):
-        found["training"] = training
+    for name, read in _READERS.items():
+        holder = getattr(watched, name)
+        if holder is not None:
+            try:
+                found |= read(holder)
+            except Exception as e:
+                found.setdefault("not_read", {})[name] = type(e).__name__
     return found
+
+
+def _optimizer(optimizer: Any) -> dict[str, Any]:
+    groups = [{k: _copy(v) for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    return {"groups": groups, "counter": counter(optimizer)}
+
+
+def _scaler(scaler: Any) -> dict[str, Any]:
+    names = ("_enabled", "_init_scale", "_growth_factor", "_backoff_factor", "_growth_interval")
+    on_device = {n: _copy(getattr(scaler, n, None)) for n in ("_scale", "_growth_tracker")}
+    return {"scaler": {n: getattr(scaler, n, None) for n in names} | on_device}
+
+
+def _scheduler(scheduler: Any) -> dict[str, Any]:
+    return {"scheduler": {n: getattr(scheduler, n, None) for n in ("last_epoch", "_step_count")}}
+
+
+def _model(model: Any) -> dict[str, Any]:
+    training = getattr(model, "training", None)
+    return {"training": training} if isinstance(training, bool) else {}
+
+
+_READERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "optimizer": _optimizer,
+    "scaler": _scaler,
+    "scheduler": _scheduler,
+    "model": _model,
+}
 
 
 def _copy(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Random-number states of a process: taken cheaply at each step, kept as tensors, put back for a replay.
 
-Taking one costs about 10 microseconds on a CPU, of which Python's own generator is most; nothing is drawn, and
+Taking one costs about 15 microseconds on a CPU, of which Python's own generator is most; nothing is drawn, and
 nothing waits for a device: the state of a CUDA generator is a seed and an offset that the host holds.
 """
 

@@ -245,7 +245,7 @@ def _wrapped(model: Any) -> Iterator[tuple[int, tuple[Group, ...]]]:
 
 
 def _cut(model: Any) -> Iterator[int]:
-    """id of the parameters of which FullyShardedDataParallel keeps a piece on each rank: a plain tensor, of the whole."""
+    """id of the parameters of which FullyShardedDataParallel keeps a piece on each rank, as a plain tensor."""
     for module in model.modules():
         whole = str(getattr(module, "sharding_strategy", "")).endswith("NO_SHARD")
         if type(module).__name__ == "FullyShardedDataParallel" and not whole:

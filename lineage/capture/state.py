@@ -40,12 +40,12 @@ class Lanes:
 
     def digests(self, named: Mapping[str, Any]) -> dict[str, str]:
         """Name -> digest of the whole tensor, or of this rank's part of it, which then says what part it is."""
-        places = {name: _place(t) for name, t in named.items()}
+        places = {name: place(t) for name, t in named.items()}
         by_device: dict[Any, list[tuple[Any, Any]]] = {}
         for name, t in named.items():
             if id(t) not in self._known:
-                local = _local(t)
-                by_device.setdefault(local.device, []).append((t, (local, places[name][1])))
+                part = local(t)
+                by_device.setdefault(part.device, []).append((t, (part, places[name][1])))
         for many in by_device.values():
             found = digest_many.lanes([t for _, (t, _) in many], [p for _, (_, p) in many]).tolist()
             self._known |= {id(t): (a, b) for (t, _), (a, b) in zip(many, found, strict=True)}
@@ -56,7 +56,7 @@ class Lanes:
 
     def found(self, named: Mapping[str, Any]) -> Found:
         """One digest for a set of tensors. Of shards it is this rank's own, and says so."""
-        parts = {name: part for name, t in named.items() if (part := _place(t)[0])}
+        parts = {name: part for name, t in named.items() if (part := place(t)[0])}
         detail: dict[str, Any] = {"tensors": len(named)}
         if parts:
             layout = hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()[:12]
@@ -64,7 +64,7 @@ class Lanes:
         return d.root(self.digests(named)), detail, SHARES if parts else None
 
 
-def _place(tensor: Any) -> tuple[str, digest_many.Place | None]:
+def place(tensor: Any) -> tuple[str, digest_many.Place | None]:
     """What part of a tensor this rank holds, in words, and where it lies in the whole: ("", None) where it is whole.
 
     Raises `NoShare` for partial sums, and where a rank is not on the tensor's mesh.
@@ -85,33 +85,40 @@ def capture(
     `known`: lanes that were read already, see `Lanes`. A component of which this rank holds shards is the rank's own:
     it can be compared with a save that was sharded alike; with any other, the rows of all ranks are compared.
     """
-    out = []
     lanes = Lanes(known)
-    for component, (read, scope) in _READERS.items():
-        if component not in only:
-            continue
-        try:
-            found = read(watched, lanes) if component in _TENSORS else read(watched)
-        except digest_shards.NoShare as e:
-            found = (None, {}, f"no digest is made: {e}")
-        except Exception as e:
-            found = (None, {}, f"could not be read ({reason(e)})")
-        if found is None:
-            continue
-        digest, detail, note = found
-        out.append(
-            schemas.ComponentDigest(
-                component=component,
-                digest=digest,
-                scope="rank" if "layout" in detail else scope,
-                detail={k: schemas.Scalar.of(v) for k, v in detail.items()},
-                note=note,
-            )
-        )
+    out = []
+    for name in _READERS:
+        if name in only:
+            found, scope = read(watched, name, lanes)
+            if found is not None:
+                out.append(component(name, scope, found))
     return out
 
 
-def _local(tensor: Any) -> Any:
+def read(watched: Watched, name: str, lanes: Lanes) -> tuple[Found | None, str]:
+    """Read one component: (what was found, its scope). One that fails is found without a digest, with the reason."""
+    reader, scope = _READERS[name]
+    try:
+        return (reader(watched, lanes) if name in TENSORS else reader(watched)), scope
+    except digest_shards.NoShare as e:
+        return (None, {}, f"no digest is made: {e}"), scope
+    except Exception as e:
+        return (None, {}, f"could not be read ({reason(e)})"), scope
+
+
+def component(name: str, scope: str, found: Found) -> schemas.ComponentDigest:
+    """What was found, as it is recorded. Of shards it is the rank's own."""
+    digest, detail, note = found
+    return schemas.ComponentDigest(
+        component=name,
+        digest=digest,
+        scope="rank" if "layout" in detail else scope,
+        detail={k: schemas.Scalar.of(v) for k, v in detail.items()},
+        note=note,
+    )
+
+
+def local(tensor: Any) -> Any:
     """The part of a distributed tensor that this rank holds."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
@@ -214,7 +221,9 @@ def step_counters(w: Watched) -> tuple[int, int] | None:
     if w.optimizer is None:
         return None
     steps = [int(s["step"]) for _, s in _states(w).values() if "step" in s]
-    steps += [int(g["step"]) for g in w.optimizer.param_groups if "step" in g]  # Transformer Engine's: one for a group
+    steps += [
+        int(g["step"]) for g in w.optimizer.param_groups if "step" in g
+    ]  # Transformer Engine's: one for a group
     return (min(steps), max(steps)) if steps else None
 
 
@@ -298,7 +307,7 @@ def _canonical(value: Any) -> Any:
     return type(value).__qualname__
 
 
-_TENSORS = ("weights", "buffers", "master_weights", "ema", "optimizer_state")
+TENSORS = ("weights", "buffers", "master_weights", "ema", "optimizer_state")
 _READERS: dict[str, tuple[Callable[..., Found | None], str]] = {
     "weights": (_weights, "replicated"),
     "buffers": (_buffers, "rank"),

@@ -91,7 +91,7 @@ def digests(
     firsts: dict[Any, int] = {}
     for i, t in enumerate(tensors):
         firsts.setdefault((t.pieces, t.stride, t.dtype, t.shape), i)
-    order = sorted(firsts.values(), key=lambda i: tensors[i].pieces[:1])
+    order = sorted(firsts.values(), key=lambda i: [(p.file, p.offset or 0) for p in tensors[i].pieces[:1]])
     with ThreadPoolExecutor(max(1, threads)) as pool:
         done = pool.map(lambda i: _digested(folder, tensors[i], tell), order)
         found = dict(zip(order, done, strict=True))

@@ -57,7 +57,8 @@ def _moment(name: str) -> tuple[str, str]:
 def untold(c: Contents) -> dict[str, str]:
     """Component -> why its tensors in these files have no names of parameters."""
     stage = c.facts.get("zero_stage")
-    out = {}
+    by_rank = "each rank's file has its own part, and where that lies in the whole is not read"
+    out = {n: by_rank for n in ("weights", "optimizer_state") if c.facts.get(f"{n}_by_rank")}
     if stage:
         flat = f"ZeRO stage {stage} keeps it in flat parts, and where a tensor lies in them is not told"
         out["optimizer_state"] = flat

@@ -92,14 +92,15 @@ def check(c: Contents, made: State, what: str, *, skips: bool = False) -> None:
     else:
         kinds = ", ".join(sorted(made.kinds)) or "nothing kept, as this optimizer needs"
         c.part("optimizer_state", "present", f"{what}: {made.held:,} of {made.params:,} parameters: {kinds}")
-    _steps(c, made, what, skips)
+    counters(c, made.steps, what, moments=bool(made.kinds), skips=skips)
 
 
-def _steps(c: Contents, made: State, what: str, skips: bool) -> None:
-    if not made.steps:
+def counters(c: Contents, steps: list[float], what: str, *, moments: bool, skips: bool = False) -> None:
+    """Hold step counters that were read against the step of the checkpoint. `moments`: whether there are any."""
+    if not steps:
         c.part("optimizer_step", "unknown", "no step counter was found")
         return
-    low, high = min(made.steps), max(made.steps)
+    low, high = min(steps), max(steps)
     said = f"{low:g}" if low == high else f"{low:g} to {high:g}"
     c.part("optimizer_step", "present", f"step counter {said}")
     if c.step is None or not c.step:
@@ -113,7 +114,7 @@ def _steps(c: Contents, made: State, what: str, skips: bool) -> None:
             "Do not resume from it; take a checkpoint whose files are of one save.",
             "optimizer_step",
         )
-    elif low == 0 and made.kinds:
+    elif low == 0 and moments:
         c.find(
             "LIN-K005",
             "differs",

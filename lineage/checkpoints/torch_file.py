@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +70,10 @@ class TorchFile:
 
     def number(self, folder: Folder, value: Any) -> int | float | None:
         """A number: itself, or the one element of a tensor, of which only those bytes are read."""
+        return self.number_by(lambda at, length: folder.read(self.name, at, length), value)
+
+    def number_by(self, read: Callable[[int, int], bytes], value: Any) -> int | float | None:
+        """The same where the file is open: `read` gives bytes of it."""
         if isinstance(value, int | float):
             return value
         if not isinstance(value, TensorRef) or value.storage is None or value.dtype not in _SCALARS:
@@ -77,7 +82,7 @@ class TorchFile:
             return None
         form = "<" + _SCALARS[value.dtype]
         place = self.piece(value).offset
-        raw = folder.read(self.name, place or 0, struct.calcsize(form))
+        raw = read(place or 0, struct.calcsize(form))
         return struct.unpack(form, raw)[0] if len(raw) == struct.calcsize(form) else None
 
 

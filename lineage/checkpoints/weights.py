@@ -18,7 +18,7 @@ from .sources import AHEAD
 INDEX = ".index.json"
 SINGLE = (
     *("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin"),
-    *("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin"),
+    *("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin", "pytorch_model_fsdp.bin"),
 )
 _SHARD = re.compile(r".*-(\d{5})-of-(\d{5})\.(safetensors|bin)$")
 _REMEDY = "Copy the missing files again from where they were written, or take an earlier checkpoint."
@@ -27,7 +27,9 @@ _REMEDY = "Copy the missing files again from where they were written, or take an
 def candidates(folder: Folder) -> list[str]:
     """The files directly in a folder that hold weights, or an index of them."""
     names = folder.names()
-    found = [n for n in names if n in SINGLE or re.fullmatch(r"(pytorch_)?model_\d+\.(safetensors|bin)", n)]
+    found = [
+        n for n in names if n in SINGLE or re.fullmatch(r"(pytorch_)?model_(fsdp_)?\d+\.(safetensors|bin)", n)
+    ]
     found += [n for n in names if n.endswith((safetensors_file.EXTENSION + INDEX, ".bin" + INDEX))]
     found += [n for n in names if _SHARD.match(n) and n not in found]
     if not found:

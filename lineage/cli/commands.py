@@ -8,6 +8,7 @@ import typer
 def register(app: typer.Typer) -> None:
     """Add every command."""
     from . import (
+        audit,
         bundle,
         catalogue,
         check,
@@ -55,6 +56,7 @@ def register(app: typer.Typer) -> None:
         compact,
         first_bad,
         suspects,
+        audit,
         quarantine,
         resume,
         ranks,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,15 @@ def before_rotation(
 
     The newest and the best one are left where they are: the rotation keeps these itself.
     """
-    there = sorted(_saved(folder), key=lambda p: p.stat().st_mtime)
+    there = _saved(folder)
     if not limit or limit < 0 or len(there) <= limit:
         return
-    _keep(ask, (p for p in there[:-1] if best is None or p != Path(best)))
+    newest = max(there, key=lambda p: p.stat().st_mtime)
+    if newest != max(there, key=_number):
+        newest = (
+            Path()
+        )  # by time and by number it is another one: which of them the rotation takes is not known
+    _keep(ask, (p for p in there if p != newest and (best is None or p != Path(best))))
 
 
 def before_the_end(ask: Callable[[], Protection | None], folder: Path, best: str | None) -> None:
@@ -64,6 +70,11 @@ def before_the_end(ask: Callable[[], Protection | None], folder: Path, best: str
 
 def _saved(folder: Path) -> list[Path]:
     return [p for p in folder.glob(PATTERN) if p.is_dir()]
+
+
+def _number(path: Path) -> int:
+    found = re.search(r"checkpoint-([0-9]+)", path.name)
+    return int(found[1]) if found else -1
 
 
 def _keep(ask: Callable[[], Protection | None], paths: Iterable[Path]) -> None:

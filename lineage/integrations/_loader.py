@@ -81,6 +81,12 @@ class LoaderPosition:
             raise AttributeError("the position in the data is not known")
         return lambda: found
 
+    @property
+    def within_a_pass(self) -> bool:
+        """Whether batches of this pass are behind it, so that the run that was saved was in the midst of one too."""
+        done = self._done()
+        return self._pass is not None and done is not None and self._base + done > 0
+
     def lineage_data(self) -> dict[str, str]:
         """Which data are read, and in which order, in words. The order is left out where nothing tells it.
 

@@ -42,6 +42,11 @@ from ._wrapped import Wrapped, wait_for
 PATIENCE = 20.0
 """Seconds for which the digests of a save's files wait, on their own thread, for what other ranks still write."""
 
+DRAWN = (
+    "random numbers were restored by the load, and drawn from before the first step, as a loader does when a pass "
+    "begins: give it a generator of its own (DataLoader(..., generator=torch.Generator()))"
+)
+
 
 def attach(
     accelerator: Any,
@@ -238,6 +243,18 @@ class _Around:
         if self._first:  # no batch of it is counted yet
             self._first = False
             read_again(self._rec, "loader_position")
+            if self._position.within_a_pass:
+                self._drawn_since_the_load(self._rec)
+
+    def _drawn_since_the_load(self, rec: Recorder) -> None:
+        """Hold random numbers against the save now, too: within a pass, the run that was saved drew none in between."""
+        saved = {c.component: c.digest for c in rec.parent.live()} if rec.parent is not None else {}
+        loaded = {c.component: c.digest for c in rec.steps.loaded}
+        if loaded.get("rng") is None or loaded["rng"] != saved.get("rng"):
+            return
+        read_again(rec, "rng")
+        if next(c.digest for c in rec.steps.loaded if c.component == "rng") != saved["rng"]:
+            rec.gaps.append(DRAWN)
 
     def _watch_close(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)

@@ -73,7 +73,10 @@ class AtRest:
 
     @property
     def status(self) -> Status:
-        """The worst of the components; those of which the files, or the record, hold nothing do not count."""
+        """The worst of the components; those of which the files hold nothing do not count, but for weights."""
+        weights = self.components.get("weights")
+        if weights is not None and weights.status == "absent":
+            return "absent"
         found = {c.status for c in self.components.values()}
         if "differs" in found or "equal" not in found:
             return next((s for s in _WORST if s in found), "cannot_tell")

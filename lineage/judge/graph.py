@@ -33,6 +33,11 @@ class Node:
         return self.checkpoint.uid
 
     @property
+    def bad(self) -> bool:
+        """Whether it is marked as not to be resumed from, and that was not taken back."""
+        return any(m.mark in ("quarantined", "first_bad") for m in self.standing)
+
+    @property
     def standing(self) -> tuple[schemas.CheckpointMark, ...]:
         """The marks that no later one took back: a lifted quarantine is named as such alone."""
         out: list[schemas.CheckpointMark] = []

@@ -162,7 +162,7 @@ def _before(graph: Graph, segment: str, step: int | None, known: set[str] | None
     `known`: the records that count; all by default.
     """
     upto = max((n.checkpoint.step for n in graph.nodes.values()), default=0) if step is None else step
-    complete = [n for n in graph.before(segment, upto) if known is None or n.record in known]
+    complete = [n for n in graph.before(segment, upto) if not n.bad and (known is None or n.record in known)]
     newest = complete[0].checkpoint.step if complete else -1
     pending = [
         n

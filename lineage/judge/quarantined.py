@@ -61,6 +61,8 @@ class Quarantine:
     """by checkpoint"""
     lifted: dict[str, Lifted] = field(default_factory=dict)
     """by checkpoint, those that stand"""
+    good: dict[str, str] = field(default_factory=dict)
+    """segment -> its last good checkpoint, where a first bad cell was named"""
 
     @property
     def unmarked(self) -> list[Quarantined]:
@@ -92,6 +94,8 @@ def quarantine(
     """
     ordered = sorted(records, key=lambda r: (r.at, r.file, r.seq))
     found = Quarantine(graph or graph_.build(ordered))
+    named = [*(bads or {}).values(), *(r.payload for r in ordered if r.kind == "first_bad")]
+    found.good = {f.cell.segment: f.last_good_checkpoint for f in named if f.cell and f.last_good_checkpoint}
     marks = _marks(ordered)
     begins = _begins(ordered, bads or {})
     nodes: dict[str, list[Node]] = {}
@@ -251,9 +255,13 @@ def _remedy(q: Quarantined, found: Quarantine | None) -> str:
 
 
 def _before(q: Quarantined, found: Quarantine) -> Node | None:
-    """The newest complete checkpoint on its branch that is not quarantined."""
+    """The last good checkpoint that was named for where it began; else the newest complete one before it."""
     if q.node is None:
         return None
+    begun = (q.origin or q).node or q.node
+    named = found.good.get(begun.segment)
+    if named in found.graph.nodes and named not in found.bad:
+        return found.graph.nodes[named]
     path = found.graph.before(q.node.segment, q.node.checkpoint.step)
     return next((n for n in path if n.uid not in found.bad), None)
 

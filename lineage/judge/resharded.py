@@ -48,7 +48,9 @@ class Resharded:
         """What was found, in words: a head, and a line for each component."""
         sides = f"saved on {_ranks(self.saved_ranks)}, resumed on {_ranks(self.live_ranks)}"
         some = any(c.status == "restored" for c in self.components.values())
-        word = "what can be compared is equal" if self.status == "not_recorded" and some else _WORDS[self.status]
+        word = (
+            "what can be compared is equal" if self.status == "not_recorded" and some else _WORDS[self.status]
+        )
         out = [f"{sides}: {word}"]
         out += [f"{name}: {_said(c, most)}" for name, c in self.components.items()]
         for side, ranks in self.missing.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def of_file(checkpoint: Path) -> list[Path]:
 def write(checkpoint: Path, sidecar: schemas.Sidecar) -> Path:
     """Write a sidecar durably: temporary file, fsync, rename. Raises `OSError`, leaves nothing."""
     path = path_of(checkpoint, sidecar.rank)
-    with _writable(path.parent):
+    with _as_old_as_before(checkpoint), _writable(path.parent):
         layout.write_durably(path, sidecar.model_dump_json(by_alias=True).encode(), MODE)
     return path
 
@@ -63,11 +64,21 @@ def mark(checkpoint: Path, fact: schemas.CheckpointMark) -> bool:
     marks = data.setdefault("marks", [])
     if told not in marks:
         marks.append(told)
-        with _writable(path.parent):
+        with _as_old_as_before(checkpoint), _writable(path.parent):
             mode = stat.S_IMODE(path.stat().st_mode)
             layout.write_durably(path, json.dumps(data, ensure_ascii=False).encode(), MODE)
             path.chmod(mode)
     return True
+
+
+@contextlib.contextmanager
+def _as_old_as_before(checkpoint: Path) -> Iterator[None]:
+    """Leave a checkpoint's folder with its time: rotations go by it, and a sidecar is written later than the save."""
+    before = checkpoint.stat() if checkpoint.is_dir() else None
+    yield
+    if before is not None:
+        with contextlib.suppress(OSError):
+            os.utime(checkpoint, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ class Off(Recorder):
     def checkpoint(self, path: str | Path, *, step: int | None = None) -> None:
         """Do nothing."""
 
-    def saving(self, step: int | None = None) -> saving.Saving:
+    def saving(self, step: int | None = None, *, stager: Any = None) -> saving.Saving:
         """A block that does nothing."""
         return OffSaving()
 

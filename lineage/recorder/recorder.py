@@ -20,6 +20,7 @@ from .contain import contained, describe, log
 from .hardware import watcher
 from .identity import Ids, TakenOver, World, agree
 from .settings import Settings
+from .staged import Stager
 from .step import Step
 from .stepping import Stepping
 from .writer import Writer
@@ -342,12 +343,14 @@ class Recorder:
         """
         return saving.checkpoint(self, Path(path), step)
 
-    def saving(self, step: int | None = None) -> saving.Saving:
+    def saving(self, step: int | None = None, *, stager: Stager | None = None) -> saving.Saving:
         """For asynchronous saves: `with rec.saving(step) as save: ...; save.commit(path)`.
 
-        The live digests are taken when the block is entered, that is when staging starts.
+        The live digests are taken when the block is entered, that is when staging starts. With a stager
+        (`lineage.integrations.dcp.Stager`) those of tensors are made of what it stages, on a thread of their own, so
+        that training does not wait for them.
         """
-        return saving.Saving(self, step)
+        return saving.Saving(self, step, stager)
 
     @contained("evaluation", "an evaluation is not recorded")
     def evaluation(

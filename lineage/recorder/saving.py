@@ -17,6 +17,8 @@ from . import agreeing, protection, quarantine
 from .boundary import Parent
 from .contain import contained, log
 from .identity import checkpoint_uid
+from .staged import APART, Staged, Stager
+from .staged import PATIENCE as STAGED
 from .writer import Writer
 from .written import GONE, Written
 
@@ -39,9 +41,11 @@ OF_EACH_RANK = ("optimizer_step",)
 class Saving:
     """A save under way: `pending` from its start, `complete` when its files are committed."""
 
-    def __init__(self, recorder: Recorder, step: int | None) -> None:
+    def __init__(self, recorder: Recorder, step: int | None, stager: Stager | None = None) -> None:
         self._rec = recorder
         self._step = step
+        self._stager = stager
+        self._staged: Staged | None = None
         self.uid: str | None = None
         self._record: schemas.Checkpoint | None = None
         self._sidecar: dict[str, Any] = {}
@@ -57,10 +61,13 @@ class Saving:
         if w is None or not rec.live:
             return
         step = rec.steps.done if self._step is None else self._step
-        known = rec.steps.agreeing.at(w, step, agreeing.SAVE)
-        live = state.capture(rec.watched, known=known) if rec.settings.digests else []
-        if w.world.rank != 0:
-            live = [c for c in live if c.scope == "rank" or c.component in OF_EACH_RANK]
+        live: list[schemas.ComponentDigest] = []
+        if self._stager is not None and rec.settings.digests:
+            self._staged = Staged(rec, w, step, self._digested)
+            live = _kept(w, state.capture(rec.watched, APART))
+        elif rec.settings.digests:
+            known = rec.steps.agreeing.at(w, step, agreeing.SAVE)
+            live = _kept(w, state.capture(rec.watched, known=known))
         nth = rec._saves[(step, "")] = rec._saves.get((step, ""), 0) + 1
         self.uid = checkpoint_uid(w.ids.segment, step, "", nth)
         parent = rec.last_checkpoint or (
@@ -80,6 +87,18 @@ class Saving:
         self._sidecar = {"effective": held, "segment": rec.segment()}
         rec.last_checkpoint = self.uid
         w.write(self._record, step=step)
+        if self._stager is not None and self._staged is not None:
+            self._stager.expect(self._staged)
+
+    def _digested(self, tensors: list[schemas.ComponentDigest]) -> None:
+        """The digests of the staged state are made, on a thread of their own: the record of the save has them now."""
+        w, record = self._rec.begin(), self._record
+        if w is None or record is None:
+            return
+        place = {name: n for n, name in enumerate(schemas.COMPONENTS)}
+        live = sorted([*record.live, *_kept(w, tensors)], key=lambda c: place[c.component])
+        self._record = record.model_copy(update={"live": live})
+        w.write(self._record, step=record.step)
 
     def __enter__(self) -> Saving:
         self._begin()
@@ -89,6 +108,10 @@ class Saving:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Nothing is committed by leaving the block: `commit(path)` does, when the files are there."""
+        if (
+            self._staged is not None and not self._staged.begun
+        ):  # nothing was staged, and training goes on now
+            self._staged.take(None, None)
 
     @contained("checkpoint", "the files of a checkpoint are not recorded")
     def commit(self, path: str | Path) -> None:
@@ -98,8 +121,20 @@ class Saving:
             return
         target = Path(path).absolute()
         seen = Written.look(target, alone=w.world.world_size == 1)
-        named = record.model_copy(update={"path": str(target)})
-        w.tasks.put(lambda: _finish(rec, w, named, target, self._sidecar, seen))
+        w.tasks.put(lambda: _finish(rec, w, self._named(record, target), target, self._sidecar, seen))
+
+    def _named(self, record: schemas.Checkpoint, path: Path) -> schemas.Checkpoint:
+        """On the worker thread: the record with its path, and with the digests of the staged state."""
+        if self._staged is not None:
+            self._staged.done.wait(STAGED)
+        return (self._record or record).model_copy(update={"path": str(path)})
+
+
+def _kept(w: Writer, live: list[schemas.ComponentDigest]) -> list[schemas.ComponentDigest]:
+    """What this rank records: rank 0 all, the others what is their own."""
+    if w.world.rank == 0:
+        return live
+    return [c for c in live if c.scope == "rank" or c.component in OF_EACH_RANK]
 
 
 def _finish(

@@ -97,25 +97,110 @@ def test_load_state_really_goes_on_without_random_states_and_stops_without_the_o
         acc.load_state(str(four))
 
 
-def test_folders_of_fsdp_are_read_as_what_they_are(four: Path) -> None:
-    """Sharded FSDP states: laid out as accelerate/utils/fsdp_utils.py does, written by DCP; no GPU ran FSDP here."""
-    dcp = pytest.importorskip("torch.distributed.checkpoint")
-    model = torch.nn.Linear(4, 2)
-    moments = {
-        f"state.{k}.{m}": torch.zeros_like(v)
-        for k, v in model.state_dict().items()
-        for m in ("exp_avg", "step")
-    }
-    dcp.save({"model": model.state_dict()}, checkpoint_id=four / "pytorch_model_fsdp_0", no_dist=True)
-    dcp.save({"optimizer": moments}, checkpoint_id=four / "optimizer_0", no_dist=True)
-    (four / "model.safetensors").unlink()
-    (four / "optimizer.bin").unlink()
-    c = look(four)
-    assert (c.format, codes(c)) == ("accelerate", {"LIN-K009"})
-    assert {t.name for t in c.tensors if t.component == "weights"} == {"model.weight", "model.bias"}
+FSDP = """
+import sys, os, torch
+import torch.distributed as dist
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate.utils import save_fsdp_model, save_fsdp_optimizer
+from accelerate.checkpointing import save_accelerator_state
+acc = Accelerator(cpu=True)
+def save(version, kind, out, **how):
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=kind, auto_wrap_policy="no_wrap",
+                                            cpu_ram_efficient_loading=False)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.Linear(7, 3))
+    if version == 1:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+    else:
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.device_mesh import init_device_mesh
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    opt = torch.optim.AdamW(model.parameters())
+    sch = torch.optim.lr_scheduler.LambdaLR(opt, lambda i: 1.0)
+    for _ in range(3):
+        model(torch.ones(2, 6)).sum().backward(); opt.step(); sch.step(); opt.zero_grad()
+    os.makedirs(out, exist_ok=True)
+    save_fsdp_model(plugin, acc, model, out, **how)
+    save_fsdp_optimizer(plugin, acc, opt, model, out, **how)
+    save_accelerator_state(out, [], [], [sch], [], acc.state.process_index, 3)
+    dist.barrier()
+os.chdir(sys.argv[1])
+save(1, "SHARDED_STATE_DICT", "one_3")
+save(2, "SHARDED_STATE_DICT", "two_3")
+save(2, "FULL_STATE_DICT", "full_3")
+save(2, "SHARDED_STATE_DICT", "by_rank_3", use_dcp=False)
+save(1, "LOCAL_STATE_DICT", "local_3")
+"""
+"""Accelerate takes FSDP for granted only on GPUs; here torch wraps the model, and Accelerate's own functions save it."""
+KINDS = {
+    "one_3": "4 keys",
+    "two_3": "4 keys",
+    "full_3": "4 tensors in pytorch_model_fsdp.bin",
+    "by_rank_3": "a file for each of 2 of 2 ranks",
+    "local_3": "a file for each of 2 of 2 ranks",
+}
+
+
+@pytest.fixture(scope="module")
+def fsdp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("fsdp")
+    in_ranks(FSDP, 2, base, str(base))
+    return base
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fsdp_leaves_in_a_folder_of_accelerate_is_read(
+    kind: str, fsdp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FULL_STATE_DICT and files of ranks were taken for a folder without weights."""
+    c = look(fsdp / kind)
+    assert (c.format, c.world) == ("accelerate", 2)
+    assert codes(c) <= {"LIN-K009", "LIN-K018"}
+    assert c.parts["weights"].text == KINDS[kind]
     assert c.parts["optimizer_state"].status == "present"
-    (four / "optimizer_0" / "__0_0.distcp").unlink()
-    assert "optimizer_0: 1 of 1 files" in said(look(four), "LIN-K001")
+    assert c.parts["optimizer_step"].text == "step counter 3"
+    same_in_store(fsdp / kind, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gone", "words"),
+    [
+        ("one_3", "optimizer_0/__1_0.distcp", "optimizer_0: 1 of 2 files"),
+        ("two_3", "pytorch_model_fsdp_0/__0_0.distcp", "pytorch_model_fsdp_0: 1 of 2 files"),
+        ("by_rank_3", "pytorch_model_fsdp_0_rank1.bin", "of 2 ranks those of 1 have no file"),
+        ("by_rank_3", "optimizer_0_rank0.bin", "of 2 ranks those of 0 have no file"),
+        ("local_3", "pytorch_model_fsdp_rank1.bin", "of 2 ranks those of 1 have no file"),
+    ],
+)
+def test_a_lost_part_of_fsdp_is_named(kind: str, gone: str, words: str, fsdp: Path, tmp_path: Path) -> None:
+    at = copy(fsdp / kind, tmp_path / kind)
+    (at / gone).unlink()
+    c = look(at)
+    assert words in said(c, "LIN-K001")
+    assert severity(c, "LIN-K001") == {"fails"}
+
+
+def test_the_whole_weights_of_fsdp_that_are_gone_are_named(fsdp: Path, tmp_path: Path) -> None:
+    at = copy(fsdp / "full_3", tmp_path / "full_3")
+    (at / "pytorch_model_fsdp.bin").unlink()
+    assert severity(look(at), "LIN-K004") == {"fails"}
+
+
+@pytest.mark.parametrize("kind", ["one_3", "full_3"])
+def test_the_trainers_folder_may_hold_the_same(kind: str, fsdp: Path, tmp_path: Path) -> None:
+    """Trainer calls the same functions (trainer.py, `_save_optimizer_and_scheduler`); its own files are laid out by hand."""
+    at = copy(fsdp / kind, tmp_path / "checkpoint-3")
+    for rank in range(2):
+        (at / f"random_states_{rank}.pkl").unlink()
+        torch.save({"python": 1, "numpy": 1, "cpu": 1}, at / f"rng_state_{rank}.pth")
+    (at / "scheduler.bin").rename(at / "scheduler.pt")
+    (at / "trainer_state.json").write_text('{"global_step": 3}')
+    c = look(at)
+    assert (c.format, c.step, c.world, c.findings) == ("hf_trainer", 3, 2, [])
+    assert c.parts["weights"].text == KINDS[kind]
+    (at / "trainer_state.json").write_text('{"global_step": 7}')
+    assert "counts 3 updates, and the checkpoint says step 7" in said(look(at), "LIN-K012")
 
 
 def test_in_a_store_it_reads_the_same(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_a_shard_that_is_cut_off_is_found_without_opening_it(good: Path) -> None
     cut(good / "__0_0.distcp")
     c = look(good)
     assert "__0_0.distcp is cut off" in said(c, "LIN-K002")
-    assert c.opened <= 3
+    assert c.opened <= 4  # the metadata, the step, and two step counters
 
 
 def test_a_save_that_was_not_finished_has_no_metadata(good: Path) -> None:
@@ -164,6 +165,20 @@ def test_an_optimizer_whose_state_was_empty_when_it_was_saved_is_named(tmp_path:
     full["optimizer"] = {"state": {}, "param_groups": full["optimizer"]["param_groups"]}  # type: ignore[index]
     dcp.save(full, checkpoint_id=tmp_path / "step-3", no_dist=True)
     assert "settings and no moments" in said(look(tmp_path / "step-3"), "LIN-K005")
+
+
+@pytest.mark.parametrize(("counted", "said_so"), [(0, "first update be too large"), (9, "of a later save")])
+def test_step_counters_are_read_and_held_against_the_step(counted: int, said_so: str, tmp_path: Path) -> None:
+    full: Any = state()
+    held = full["optimizer"]["state"]
+    for entry in held.values():
+        entry["step"] = torch.tensor(float(counted))
+    named = {f"layer{n}": entry for n, entry in held.items()}
+    full["optimizer"] = {"state": named}
+    dcp.save(full, checkpoint_id=tmp_path / "step-3", no_dist=True)
+    c = look(tmp_path / "step-3")
+    assert said_so in said(c, "LIN-K005") + said(c, "LIN-K012")
+    assert c.parts["optimizer_step"].text == f"step counter {counted}"
 
 
 def test_a_model_alone_lacks_all_the_rest(tmp_path: Path) -> None:

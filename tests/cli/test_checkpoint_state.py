@@ -308,6 +308,79 @@ with lineage.attach(None, dir=sys.argv[1] + "/runs", run_id="r", model=model, op
 """
 
 
+ASYNC = """
+import copy, sys, torch, lineage
+import torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+group = dist.new_group(backend="gloo")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.LayerNorm(7), torch.nn.Linear(7, 3))
+fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+opt = torch.optim.AdamW(model.parameters())
+staged = None
+with lineage.attach(None, dir=sys.argv[1] + "/runs", run_id="r", model=model, optimizer=opt, quiet=True,
+                    report=False) as rec:
+    for step in range(1, 7):
+        with rec.step(step, {"x": torch.ones(2, 6)}):
+            model(torch.ones(2, 6)).sum().backward(); opt.step(); opt.zero_grad()
+        if step % 2:
+            continue
+        with rec.saving(step) as save:
+            weights, moments = get_state_dict(model, opt)
+            state = {"model": weights, "optimizer": moments}
+            staged = staged or copy.deepcopy(state)  # a buffer that is filled once
+            at = f"{sys.argv[1]}/step-{step}"
+            done = dcp.async_save(staged if step == 4 else state, checkpoint_id=at, process_group=group)
+            done.result()
+            save.commit(at)
+"""
+
+
+def test_an_asynchronous_save_that_wrote_the_first_ones_buffer_again_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_ranks(ASYNC, 2, tmp_path, str(tmp_path))
+    monkeypatch.setenv("LINEAGE_DIR", str(tmp_path / "runs"))
+    for step in (2, 6):
+        assert told("verify", "--state", tmp_path / f"step-{step}")["status"] == "equal"
+    found = told("verify", "--state", tmp_path / "step-4")
+    assert (found["status"], found["is_the_state_of"]["step"]) == ("differs", 2)
+    assert len(found["components"]["optimizer_state"]["differing"]) == 12
+    assert ask("compare", tmp_path / "step-2", tmp_path / "step-4")[0] == 0
+
+
+FSDP1 = """
+import sys, torch, lineage
+import torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.Linear(7, 3))
+model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+opt = torch.optim.AdamW(model.parameters())
+model(torch.ones(2, 6)).sum().backward(); opt.step(); opt.zero_grad()
+with lineage.attach(None, dir=sys.argv[1] + "/runs", run_id="r", model=model, optimizer=opt, quiet=True,
+                    report=False) as rec:
+    weights, moments = get_state_dict(model, opt)
+    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=sys.argv[1] + "/step-1")
+    rec.checkpoint(sys.argv[1] + "/step-1", step=1)
+"""
+
+
+def test_pieces_that_the_first_fsdp_cut_cannot_be_compared_and_are_not_said_to_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank's parameter is a plain tensor, and a piece: its size was taken for that of the whole."""
+    in_ranks(FSDP1, 2, tmp_path, str(tmp_path))
+    monkeypatch.setenv("LINEAGE_DIR", str(tmp_path / "runs"))
+    code, text = ask("verify", "--state", tmp_path / "step-1")
+    assert code == 4, text
+    assert "which part of it a rank holds is not known" in text
+
+
 @pytest.mark.parametrize(
     ("script", "world", "at", "weights", "moments"),
     [

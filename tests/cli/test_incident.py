@@ -243,7 +243,7 @@ def test_closing_is_refused_while_evidence_or_a_word_on_the_cause_is_missing(bro
     (life,) = lives(broken.ledger.records)
     assert life.milestones["closed"].override == "nobody needs it"
     assert any("rank files" in m for m in life.milestones["closed"].missing)
-    found = broken.run("check", path).stdout
+    found = broken.run("show", path).stdout
     assert "LIN-I003" in found
     assert "nobody needs it" in found
 
@@ -254,7 +254,7 @@ def test_an_unknown_cause_with_what_was_tried_is_enough_to_close(broken: Case) -
     broken.ok("incident", "cause", path, "--unknown", "--text", "replayed twice, not reproduced")
     broken.ok("incident", "close", path, "--why", "watching for it")
     assert "Nothing is left to do." in broken.ok("incident", path)
-    assert "LIN-I" not in broken.run("check", path).stdout
+    assert "LIN-I" not in broken.run("show", path).stdout
 
 
 def test_one_of_several_incidents_is_named_by_the_end_of_its_uid(broken: Case) -> None:

@@ -199,7 +199,7 @@ def test_check_show_and_report_name_a_resume_from_a_quarantined_one(
     checked = lineage_("check", "r")
     assert checked.code == 1
     assert "fault LIN-C006 resume: this segment resumes from the checkpoint of step 6" in checked.out
-    assert str(tmp_path / "out" / "ck-4") in checked.out, "the remedy names a good one"
+    assert str(tmp_path / "out" / "ck-2") in checked.out, "the remedy names the last good one"
     assert "LIN-C006" in lineage_("show", "r").out
     assert lineage_("report", "r").code == 0
     assert "LIN-C006" in (killed / "report" / "report.md").read_text()

@@ -76,6 +76,8 @@ class Loop:
     limit: int | None = None
     own_numbers: bool = False
     seedable: bool = True
+    apart: bool = True
+    """whether the loader has a generator of its own"""
     log_with: list[Any] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
@@ -104,7 +106,7 @@ class Loop:
             Tokens(),
             batch_size=self.batch,
             shuffle=True,
-            generator=torch.Generator().manual_seed(3) if self.seedable else None,
+            generator=torch.Generator().manual_seed(3) if self.seedable and self.apart else None,
         )
         if self.scaled:  # Accelerate itself makes one for devices only
             self.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)

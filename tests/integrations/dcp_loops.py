@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 import lineage
+from lineage.integrations.dcp import Stager
 
 VOCABULARY, WIDTH, EVERY, SAVED, LAST = 31, 32, 8, 16, 19
 BETAS = (0.9, 0.95)
@@ -226,7 +227,7 @@ class Loop:
             report=False,
             **({"state_every": 1, "agree_every": 1} | attach),
         )
-        stager = Cached() if self.fault == "stale staging" else BlockingAsyncStager()
+        stager = Stager(Cached() if self.fault == "stale staging" else None)
         with rec:
             for batch in self.loader:
                 with rec.step(self.done + 1, {"ids": batch}) as st:
@@ -267,7 +268,7 @@ class Loop:
             rec.checkpoint(path, step=self.done)
             return
         writer = Held(path)
-        with rec.saving(self.done) as save:
+        with rec.saving(self.done, stager=stager) as save:
             future = dcp.async_save(
                 self.states(),
                 checkpoint_id=path,

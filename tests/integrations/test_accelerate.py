@@ -65,7 +65,7 @@ def test_a_sampler_that_leaves_no_trace_of_its_order_is_not_shown_to_be_restored
     """Accelerate's default: each pass is drawn from the process's random numbers, and a resume draws another one."""
     first = Loop(tmp_path / "killed", seedable=False).run(3)
     again = Loop(tmp_path / "killed", seedable=False).load(3).run(5)
-    assert named(tmp_path / "killed") == {}
+    assert set(named(tmp_path / "killed")) == {"rng"}  # the pass is drawn from them
     assert "loader_position" in newest(tmp_path / "killed", "drift").not_shown
     assert claims(tmp_path / "killed")["data_exposure"] == "not_shown"
     whole = Loop(tmp_path / "whole", seedable=False).run(5)
@@ -74,6 +74,19 @@ def test_a_sampler_that_leaves_no_trace_of_its_order_is_not_shown_to_be_restored
     Loop(tmp_path / "whole", seedable=False).load(3).run(5)
     said = changes(tmp_path / "whole")["data_order"].text
     assert said.startswith("the batch of step 4 is not the one of the other branch")
+
+
+def test_random_numbers_that_the_loader_draws_between_the_load_and_the_first_step_are_named(
+    tmp_path: Path, warm_reader: Warm
+) -> None:
+    """`load_state` restores them, and the new pass draws one: dropout draws others than the whole run did."""
+    whole = Loop(tmp_path, apart=False).run(5)
+    again = Loop(tmp_path, apart=False).load(3).run(5)
+    assert whole.losses[3:] != again.losses
+    assert named(tmp_path) == {"rng": "random-number state not as at the save (torch)"}
+    assert claims(tmp_path)["bitwise"] == "broken"
+    assert any("give it a generator of its own" in gap for gap in newest(tmp_path, "coverage").gaps)
+    assert "random-number state not as at the save" in printed(warm_reader, tmp_path, "show")
 
 
 SAID: dict[str, dict[str, str]] = {

@@ -285,7 +285,7 @@ def test_arguments_that_the_checkpoint_overrides_are_not_in_effect(
 
 
 CHANGED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "clip": ({"max_grad_norm": 0.5}, "grad_clip", "1 -> 0.5 in effect"),
+    "clip": ({"max_grad_norm": 0.5}, "grad_clip", "gradient clipping 1 -> 0.5"),
     "data": ({"data": Tokens(48)}, "data_mix", "Tokens, 40 samples -> Tokens, 48 samples"),
     "batch": ({"per_device_train_batch_size": 8}, "global_batch", "4 -> 8 in effect"),
 }

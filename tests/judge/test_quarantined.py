@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import schemas
+from lineage.judge.firstbad import first_bad
+from lineage.judge.graph import build
 from lineage.judge.quarantined import Quarantine, findings, quarantine
 
 from .builders import History, uid
@@ -234,3 +236,25 @@ def test_two_ledgers_are_judged_together() -> None:
     fork.checkpoint(70, 7, 40)
     assert bad(quarantine(fork.records)) == set()
     assert bad(quarantine([*fork.records, *first.records])) == uids(30, 70)
+
+
+def test_a_last_good_checkpoint_is_never_a_quarantined_one() -> None:
+    """A segment goes on from a bad state and becomes bad itself: its own last good one lies before both."""
+    h = trunk()
+    h.add(cell(1, 25), 1, step=30)
+    h.add(mark(30, "quarantined", "rule"), 1)
+    h.segment(2, parent=30, at=30)
+    again = cell(2, 40).cell
+    assert again is not None
+    found = first_bad(build(h.records), uid(2), [again])
+    assert found.last_good_checkpoint == uid(20)
+    h.add(mark(30, "quarantine_lifted", "it was whole"), 1)
+    assert first_bad(build(h.records), uid(2), [again]).last_good_checkpoint == uid(30)
+
+
+def test_the_remedy_names_the_last_good_checkpoint_and_not_one_whose_state_is_in_doubt() -> None:
+    h = trunk()
+    h.add(cell(1, 21).model_copy(update={"last_good_checkpoint": uid(10)}), 1, step=30)
+    h.segment(2, parent=30, at=30)
+    [(_, f)] = [x for x in findings(h.records) if x[1].code == "LIN-C006"]
+    assert f"step 10 ({uid(10)})" in (f.remedy or "")

@@ -53,6 +53,13 @@ def test_a_file_checkpoint_gets_a_sidecar_beside_it(tmp_path: Path) -> None:
     assert path.read_bytes() == b"weights"
 
 
+def test_a_folder_keeps_its_time_by_which_rotations_go(folder: Path) -> None:
+    """A sidecar comes when the files are digested: a folder that it made newer would be taken for a later save."""
+    os.utime(folder, ns=(10**18, 10**18))
+    sidecars.write(folder, sidecar())
+    assert folder.stat().st_mtime_ns == 10**18
+
+
 def test_each_rank_has_a_sidecar_of_its_own(folder: Path) -> None:
     for rank in (0, 1, 2):
         sidecars.write(folder, sidecar(rank))

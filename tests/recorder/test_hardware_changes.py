@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lineage.recorder.hardware.changes import Change, Changes
-from lineage.recorder.hardware.nvml import Device, Look, State, Xid
+from lineage.recorder.hardware.nvml_values import Device, Look, State, Xid
 
 BEGAN = datetime(2026, 11, 30, 8, 0, tzinfo=UTC)
 GPU = Device(3, None, "GPU-0f", "00000000:8b:00.0", "NVIDIA H200", hottest=87.0)

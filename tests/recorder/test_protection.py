@@ -97,7 +97,7 @@ def test_when_the_incident_is_closed_they_may_go(tmp_path: Path) -> None:
 def test_before_the_first_bad_cell_is_named_an_alarm_holds_what_lies_on_both_sides_of_it(
     tmp_path: Path,
 ) -> None:
-    rec, loop = saved_at(tmp_path / "runs", tmp_path / "out", (2, 4, 6, 8), spoil=5, ends=False)
+    rec, _ = saved_at(tmp_path / "runs", tmp_path / "out", (2, 4, 6, 8), spoil=5, ends=False)
     try:
         assert only(tmp_path / "runs").of("incident") == []
         found = held(Protection(ledger_of(rec)), tmp_path / "out")

@@ -77,7 +77,7 @@ def test_an_alarm_names_the_step_and_calls_back(tmp_path: Path) -> None:
     assert got[0].signal == "loss"
     assert math.isnan(got[0].value)
     assert ledger.last("first_bad").payload.cell.step == 10
-    assert list((ledger.path / "captured").glob("*/rank0-step10.safetensors"))
+    assert list((ledger.path / "captured").glob("*/rank0-step10-*/batches/step10-micro0.safetensors"))
 
 
 def test_request_stop_sets_the_flag_and_blocks_nothing(tmp_path: Path) -> None:

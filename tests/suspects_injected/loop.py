@@ -159,13 +159,12 @@ class Loop:
         if f.kind == "stale_parameter" and step == f.step - 10:
             self.stale = torch.from_numpy(self.memory(f.tensor).copy())
         if f.kind == "overflow" and step > f.step - 12:
-            self.net.blocks[1].gain.mul_(3.0)  # type: ignore[operator,union-attr]
+            self.net.blocks[1].gain.mul_(3.0)
         if f.kind == "log_of_zero":
             self.net.out.temperature = 0.01 if self.struck(step) else 1.0
         if f.kind == "second_moment" and self.struck(step):
-            self.optimizer.state[dict(self.net.named_parameters())[f.tensor]]["exp_avg_sq"].numpy()[...] *= (
-                1e-6
-            )
+            for state in self.optimizer.state.values():
+                state["exp_avg_sq"].numpy()[...] *= 1e-6
         if not self.here(step):
             return
         if f.kind == "stale_parameter" and self.stale is not None:

@@ -40,7 +40,7 @@ class Logits(nn.Module):
         self.temperature = 1.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = LogProbability.apply(self.head(x), self.temperature)  # type: ignore[no-untyped-call]
+        out: torch.Tensor = LogProbability.apply(self.head(x), self.temperature)
         return out
 
 

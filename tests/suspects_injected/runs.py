@@ -53,7 +53,7 @@ def _replica(f: Fault, cell: Cell, seen: Seen) -> bool:
 
 def _bucket(f: Fault, cell: Cell, seen: Seen) -> bool:
     """All ranks hold a thing of their own, of a parameter of the bucket that was not reduced."""
-    return cell["step"] == f.digest_after and cell["signal"].startswith("replica:")
+    return bool(cell["step"] == f.digest_after and cell["signal"].startswith("replica:"))
 
 
 def _after_resume(f: Fault, cell: Cell, seen: Seen) -> bool:
@@ -91,12 +91,12 @@ KINDS = (
         "optimizer",
         "a resume without the optimizer's state, at a rate that leaves little room",
         _after_resume,
-        base=Settings(learning_rate=0.2, betas=(0.9, 0.999)),
+        base=Settings(learning_rate=0.25, warmup=20, betas=(0.9, 0.999)),
     ),
     Kind(
         "second_moment",
         "optimizer",
-        "a second moment that becomes a millionth of what it was",
+        "second moments that become a millionth of what they were",
         lambda f, c, seen: c["step"] in (f.step, f.step + 1),
     ),
     Kind("stale_parameter", "distributed", "one rank's copy of a weight is of ten steps before", _replica),

@@ -14,7 +14,7 @@ import re
 from .. import optimizer, taking, weights
 from ..contents import Contents
 from ..folder import Folder
-from . import dcp, ranks
+from . import fsdp, ranks
 
 NAME = "accelerate"
 _RANDOM = re.compile(r"random_states_(\d+)\.pkl")
@@ -36,7 +36,7 @@ def read(folder: Folder, c: Contents) -> None:
     numbered = {int(m[1]): n for n in folder.names() if (m := _RANDOM.fullmatch(n))}
     c.world = max(numbered) + 1 if numbered else None
     _random(folder, c, numbered)
-    done = _sharded(folder, c)
+    done = fsdp.read(folder, c)
     if "weights" not in done:
         weights.read(c, folder)
         if c.parts["weights"].status == "missing":
@@ -79,21 +79,6 @@ def _random(folder: Folder, c: Contents, numbered: dict[int, str]) -> None:
     named = re.search(r"(?:step|iter|update|checkpoint)[-_]?(\d+)", c.name)
     if named and not c.name.startswith("checkpoint_"):
         c.step, c.step_from = int(named[1]), f"the folder's name {c.name}"
-
-
-def _sharded(folder: Folder, c: Contents) -> set[str]:
-    done = set()
-    for name in folder.folders():
-        if re.fullmatch(r"(pytorch_model_fsdp|optimizer)_\d+", name) and dcp.looks(folder.sub(name)):
-            kind = "optimizer_state" if name.startswith("optimizer") else "weights"
-            sub = folder.sub(name)
-            inner = Contents(f"{c.path}/{name}", dcp.NAME, "", step=c.step)
-            dcp.read(sub, inner, kind)
-            ranks.absorb(
-                c, inner, sub, name, {kind, "optimizer_step"} if kind != "weights" else {kind}, folder
-            )
-            done.add(kind)
-    return done
 
 
 def _numbered(folder: Folder, stem: str) -> dict[int, str]:

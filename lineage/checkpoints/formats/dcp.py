@@ -9,26 +9,23 @@ the old one. Every entry is a small file of torch.save of its own.
 
 from __future__ import annotations
 
-import math
 import re
-from itertools import pairwise
 from typing import Any
 
-from .. import pickles, taking, torch_file, words
+from .. import optimizer, pickles, taking, torch_file, words
 from ..contents import Contents, Piece, Tensor
 from ..errors import CheckpointError, Damaged, Refused, TooBig
 from ..folder import Folder
 from ..pickle_values import Made, Named
 from ..sources import Window
 from . import ranks
+from .dcp_chunks import covers, is_size
 
 NAME = "dcp"
 METADATA = ".metadata"
 _SHARD = re.compile(r"__(\d+)_(\d+)\.distcp")
 _RANK = re.compile(r"(?:^|[._])(?:dp_)?rank[_.]?(\d+)(?:[._]|$)|(?:^|\.)(?:rng|dataloader)\.(\d+)(?:\.|$)")
 _SMALL = 1 << 16
-MOST_PAIRS = 128
-"""Chunks of a tensor cut along several axes that are held against each other, each with each."""
 _REMEDY = "Copy the missing files again from the nodes that wrote them, or take an earlier checkpoint."
 
 
@@ -56,6 +53,7 @@ def read(folder: Folder, c: Contents, component: str | None = None) -> None:
     keys = c.facts["keys"] = [str(k) for k in state["state_dict_metadata"]]
     _step(folder, c, stored, keys)
     _components(c, keys, component)
+    _counters(folder, c, stored, keys)
     if shards:
         ranks.times(c, folder, METADATA, shards)
 
@@ -127,13 +125,9 @@ def _stored(folder: Folder, c: Contents, state: dict[str, Any]) -> Stored:
 
 def _place(offset: Any) -> tuple[int, ...] | None:
     """Where a chunk begins: a torch.Size, or None for what is no tensor. Raises `Damaged` for anything else."""
-    if offset is None or _is_size(offset):
+    if offset is None or is_size(offset):
         return offset  # type: ignore[no-any-return]
     raise Damaged(f"{METADATA} is damaged: a chunk begins at what is no place in a tensor")
-
-
-def _is_size(value: Any) -> bool:
-    return value.__class__ is tuple and all(n.__class__ is int for n in value)
 
 
 def _tensors(c: Contents, state: dict[str, Any], stored: Stored, component: str | None) -> None:
@@ -141,7 +135,7 @@ def _tensors(c: Contents, state: dict[str, Any], stored: Stored, component: str 
     lost, holes = [], []
     for key, meta in state["state_dict_metadata"].items():
         size: Any = meta.get("size") if isinstance(meta, Made) else None
-        if not _is_size(size):
+        if not is_size(size):
             if (key, None) not in stored:
                 lost.append(str(key))
             continue
@@ -154,7 +148,7 @@ def _tensors(c: Contents, state: dict[str, Any], stored: Stored, component: str 
                 lost.append(f"{key} at {list(at)}")
             else:
                 pieces.append(Piece(piece.file, piece.offset, piece.length, at))
-        if not _covers(size, spans):
+        if not covers(size, spans):
             holes.append(key)
         of = component or _component(str(key)) or "weights"
         c.tensors.append(Tensor(str(key), _dtype(meta.get("properties")), size, of, tuple(pieces)))
@@ -182,33 +176,6 @@ def _dtype(properties: Any) -> str:
         state = tuple(state.values())
     first = state[0] if isinstance(state, tuple) and state else None
     return first.name if isinstance(first, Named) else "unknown"
-
-
-def _covers(size: tuple[int, ...], spans: list[tuple[Any, Any]]) -> bool:
-    """Whether chunks cover a tensor once: within it, as many elements as it has, and no two overlapping."""
-    if any(not _is_size(n) or len(a) != len(size) or len(n) != len(size) for a, n in spans):
-        return False
-    if len(spans) == 1:
-        return bool(spans[0][1] == size and not any(spans[0][0]))
-    real = [(at, ns) for at, ns in spans if math.prod(ns)]
-    if any(a < 0 or a + n > s for at, ns in real for a, n, s in zip(at, ns, size, strict=True)):
-        return False
-    if sum(math.prod(ns) for _, ns in real) != math.prod(size):
-        return False
-    cut = [i for i in range(len(size)) if any(ns[i] != size[i] for _, ns in real)]
-    if len(cut) == 1:
-        i = cut[0]
-        rows = sorted((at[i], at[i] + ns[i]) for at, ns in real)
-        return all(end == begin for (_, end), (begin, _) in pairwise(rows))
-    if len({at for at, _ in real}) != len(real):
-        return False
-    if len(real) > MOST_PAIRS:
-        return True
-    return not any(_overlap(a, b) for n, a in enumerate(real) for b in real[n + 1 :])
-
-
-def _overlap(a: tuple[Any, Any], b: tuple[Any, Any]) -> bool:
-    return all(x < y + m and y < x + n for x, n, y, m in zip(a[0], a[1], b[0], b[1], strict=True))
 
 
 def _files(folder: Folder, c: Contents, stored: Stored) -> None:
@@ -281,6 +248,18 @@ def _step(folder: Folder, c: Contents, stored: Stored, keys: list[str]) -> None:
             return
 
 
+def _counters(folder: Folder, c: Contents, stored: Stored, keys: list[str]) -> None:
+    """Two of the optimizer's step counters are read, and held against the step."""
+    mine = [k for k in keys if k.endswith(".step") and (k, None) not in stored]
+    if c.parts.get("optimizer_step") is None or not mine:
+        return
+    places = [stored.get((k, ())) for k in {mine[0]: 0, mine[-1]: 0}]
+    found = [n for n in (entry(folder, p) for p in places) if n is not None]
+    if found:
+        held = c.parts["optimizer_state"].status in ("present", "partial")
+        optimizer.counters(c, [float(n) for n in found], "the optimizer", moments=held)
+
+
 def entry(folder: Folder, piece: Piece | None) -> int | float | None:
     """The number in one small entry of a shard; None where it is none, or cannot be read."""
     if piece is None or not piece.length or piece.length > _SMALL or not folder.has(piece.file):
@@ -289,9 +268,7 @@ def entry(folder: Folder, piece: Piece | None) -> int | float | None:
         with folder.open(piece.file) as f:
             window = Window(f, piece.offset or 0, piece.length)
             made = torch_file.read_from(window, piece.file)
-        for s, at in made.offsets.items():
-            made.offsets[s] = at + (piece.offset or 0)
-        return made.number(folder, made.value)
+            return made.number_by(window.piece, made.value)
     except CheckpointError:
         return None
 

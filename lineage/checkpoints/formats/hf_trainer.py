@@ -17,7 +17,7 @@ from .. import optimizer, taking, weights
 from ..contents import Contents
 from ..folder import Folder
 from ..pickle_values import Made
-from . import dcp, deepspeed, ranks
+from . import deepspeed, fsdp, ranks
 
 NAME = "hf_trainer"
 STATE = "trainer_state.json"
@@ -109,18 +109,8 @@ def _step(folder: Folder, c: Contents) -> None:
 
 
 def _sharded(folder: Folder, c: Contents) -> set[str]:
-    """FSDP's folders `pytorch_model_fsdp_0/` and `optimizer_0/` are DCP; DeepSpeed's lie beside `latest`."""
-    done = set()
-    for name in folder.folders():
-        kind = "weights" if name.startswith("pytorch_model_fsdp_") else "optimizer_state"
-        if re.fullmatch(r"(pytorch_model_fsdp|optimizer)_\d+", name) and dcp.looks(folder.sub(name)):
-            sub = folder.sub(name)
-            inner = Contents(f"{c.path}/{name}", dcp.NAME, "", step=c.step)
-            dcp.read(sub, inner, kind)
-            ranks.absorb(
-                c, inner, sub, name, {kind, "optimizer_step"} if kind != "weights" else {kind}, folder
-            )
-            done.add(kind)
+    """FSDP's folders and files; DeepSpeed's lie beside `latest`."""
+    done = fsdp.read(folder, c)
     if deepspeed.looks(folder):
         inner = Contents(c.path, deepspeed.NAME, "", step=c.step)
         deepspeed.read(folder, inner)

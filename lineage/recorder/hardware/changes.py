@@ -12,7 +12,7 @@ from typing import Any
 
 from ...imports.events import counters, xid
 from ...imports.events.draft import Draft, Written
-from .nvml import Device, Look, State, Xid
+from .nvml_values import Device, Look, State, Xid
 
 Name = tuple[str | int, ...]
 """What something is about: the same for as long as it lasts."""

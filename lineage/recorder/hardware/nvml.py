@@ -7,16 +7,14 @@ Return codes and their meaning: https://docs.nvidia.com/deploy/nvml-api/group__n
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..._rooms import schemas
+from .nvml_values import Device, Look, State, Xid, address, number, text, words
 
 INSTALL = "pip install 'runlineage[nvml]'"
 _DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/dxg"))
@@ -54,59 +52,6 @@ class Absent(Exception):
 
 class _Gone(Exception):
     """A device does not answer any more."""
-
-
-@dataclass
-class Device:
-    """One GPU of the node."""
-
-    index: int
-    handle: Any
-    uuid: str | None = None
-    pci: str | None = None
-    name: str = "GPU"
-    hottest: float | None = None
-    """degrees Celsius at which it slows down by itself"""
-
-
-@dataclass
-class State:
-    """What one look at a device showed. What is None or absent was not read."""
-
-    counters: dict[str, float] = field(default_factory=dict)
-    reasons: int | None = None
-    """NVML's mask of the reasons for which clocks are held down"""
-    temperature: float | None = None
-    power: float | None = None
-    limit: float | None = None
-    """watts that the device may draw now"""
-    clock: float | None = None
-    links: dict[int, bool] = field(default_factory=dict)
-    lost: str | None = None
-    """it answers no more: NVML's words"""
-    odd: str | None = None
-    """a call failed that worked before: NVML's words"""
-
-
-@dataclass
-class Look:
-    """All devices at one moment, in UTC, by this machine's clock."""
-
-    at: datetime
-    driver: str | None
-    states: dict[int, State]
-    seconds: float = 0.0
-    """since the look before: what changed did so within them"""
-
-
-@dataclass(frozen=True)
-class Xid:
-    """An Xid that the driver told of."""
-
-    at: datetime
-    index: int | None
-    code: int
-    precision: float
 
 
 def load() -> Any:
@@ -150,7 +95,7 @@ class Nvml:
                 self._nvml.NVML_ERROR_DRIVER_NOT_LOADED,
             )
             what = "no NVIDIA driver on this node" if none else "NVML cannot be used on this node"
-            raise Absent(f"{what}: {_words(e)}") from None
+            raise Absent(f"{what}: {words(e)}") from None
         self._find()
         self._register()
 
@@ -158,20 +103,20 @@ class Nvml:
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as e:
-            raise Absent(f"NVML names no devices: {_words(e)}") from None
+            raise Absent(f"NVML names no devices: {words(e)}") from None
         self.driver = self._plain(self._nvml.nvmlSystemGetDriverVersion)
         self.devices = []
         for index in range(count):
             try:
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
             except self._nvml.NVMLError as e:
-                self._lost[index] = _words(e)
+                self._lost[index] = words(e)
                 self.devices.append(Device(index, None))
                 continue
             device = Device(index, handle)
             device.uuid = self._plain(self._nvml.nvmlDeviceGetUUID, handle)
             pci = self._plain(self._nvml.nvmlDeviceGetPciInfo, handle)
-            device.pci = None if pci is None else _text(pci.busId).lower()
+            device.pci = None if pci is None else text(pci.busId).lower()
             device.name = self._plain(self._nvml.nvmlDeviceGetName, handle) or "GPU"
             hottest = self._plain(
                 self._nvml.nvmlDeviceGetTemperatureThreshold,
@@ -189,7 +134,7 @@ class Nvml:
             found = call(*arguments)
         except self._nvml.NVMLError:
             return None
-        return _text(found) if isinstance(found, str | bytes) else found
+        return text(found) if isinstance(found, str | bytes) else found
 
     def _register(self) -> None:
         """Ask to be told of Xids, on the devices that can."""
@@ -308,7 +253,7 @@ class Nvml:
             if value.nvmlReturn != n.NVML_SUCCESS:
                 self._never.add((d.index, told))
                 continue
-            held = _number(n, value)
+            held = number(n, value)
             if told.startswith("link "):
                 state.links[int(told[5:])] = bool(held)
             else:
@@ -335,7 +280,7 @@ class Nvml:
             return call(*arguments)
         except n.NVMLError as e:
             if e.value in (n.NVML_ERROR_GPU_IS_LOST, n.NVML_ERROR_RESET_REQUIRED):
-                raise _Gone(_words(e)) from None
+                raise _Gone(words(e)) from None
             if e.value == n.NVML_ERROR_UNINITIALIZED:
                 raise  # somebody else shut NVML down
             if e.value in (
@@ -348,11 +293,11 @@ class Nvml:
                 if not quiet:
                     self._refuse(e, what, [d.index])
             else:
-                state.odd = state.odd or f"{what}: {_words(e)}"
+                state.odd = state.odd or f"{what}: {words(e)}"
             return None
 
     def _refuse(self, error: Exception, what: str, indices: list[int]) -> None:
-        held = self.refused.setdefault(what, {}).setdefault(_words(error), [])
+        held = self.refused.setdefault(what, {}).setdefault(words(error), [])
         held += [i for i in indices if i not in held]
 
     # -- waiting
@@ -395,36 +340,5 @@ class Nvml:
         try:
             return int(self._nvml.nvmlDeviceGetIndex(handle))
         except self._nvml.NVMLError:
-            mine = _address(handle)
-            return next((d.index for d in self.devices if d.handle and _address(d.handle) == mine), None)
-
-
-def _number(n: Any, value: Any) -> int | float:
-    """The number in a field value, by the type that stands beside it."""
-    by_type = {
-        n.NVML_VALUE_TYPE_DOUBLE: "dVal",
-        n.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
-        n.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
-        n.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
-        n.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
-    }
-    found: int | float = getattr(value.value, by_type.get(value.valueType, "ullVal"))
-    return found
-
-
-def _address(handle: Any) -> Any:
-    """Where a handle points: two handles of one device are two objects."""
-    try:
-        return ctypes.cast(handle, ctypes.c_void_p).value
-    except (ctypes.ArgumentError, TypeError):
-        return handle
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def _words(error: Exception) -> str:
-    """NVML's own words and its code."""
-    code = getattr(error, "value", None)
-    return f"{error} (NVML {code})" if code is not None else str(error)
+            mine = address(handle)
+            return next((d.index for d in self.devices if d.handle and address(d.handle) == mine), None)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ...imports.events.into_ledger import Names
     from .changes import Change, Changes, Name
     from .kernel_log import KernelLog
-    from .nvml import Absent, Look, Nvml, Xid
+    from .nvml import Absent, Nvml
+    from .nvml_values import Look, Xid
 
 LOCAL_RANKS = (
     "LOCAL_RANK",
@@ -147,7 +148,7 @@ class Watcher:
         if self._w._closed:  # handed over to another writer
             self._stop.set()
             return
-        from .nvml import Xid
+        from .nvml_values import Xid
 
         devices = self._gpus.devices if self._gpus is not None else []
         while self._found:
