@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "digest": "how fast tensors are digested",
     "files": "how fast a checkpoint's files are digested, beside SHA-256 and MD5",
     "agreement": "what it costs to digest the state so that replicas can be compared",
+    "async_save": "how long an asynchronous save holds training up, with its digests and without",
     "batches": "what the fingerprint of a batch costs, beside hashes of its bytes",
     "probes": "what probes add to a step of a GPT of 30 M parameters, beside other ways of watching",
     "hardware": "what watching a node's GPUs and kernel log costs",
@@ -45,6 +46,7 @@ SMOKE: dict[str, dict[str, Any]] = {
     "digest": {"rounds": 1, "megabytes": 1},
     "files": {"rounds": 1, "megabytes": 2},
     "agreement": {"size": None, "rounds": 1},  # set where torch may be imported
+    "async_save": {"size": None, "rounds": 1},  # set where torch may be imported
     "batches": {"rounds": 1, "calls": 1, "rows": 2, "length": 16},
     "probes": {"size": None, "rounds": 1},  # set where torch may be imported
     "hardware": {"rounds": 2, "steps": 1, "turns": 1, "size": None},  # set where torch may be imported
@@ -87,7 +89,7 @@ def _child(name: str, target: Path, *, smoke: bool) -> None:
         from .training import TINY
 
         sizes = {"plan": {TINY: (1, 2)}}
-    if smoke and name in ("probes", "agreement", "hardware"):
+    if smoke and name in ("probes", "agreement", "async_save", "hardware"):
         from .training import TINY
 
         sizes["size"] = TINY

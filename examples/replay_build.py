@@ -1,8 +1,8 @@
-"""What a replay needs of your code: the model as in training, the loss of one micro-batch, and how a checkpoint is loaded.
+"""What a replay needs of your code: the model as in training, the loss of a micro-batch, the loading of a checkpoint.
 
-    python replay_loop.py
-    lineage replay --with replay_build:build
-    lineage replay --with replay_build:build --change without-sample:3
+python replay_loop.py
+lineage replay --with replay_build:build
+lineage replay --with replay_build:build --change without-sample:3
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""A loop that meets a broken sample at step 15. Then: lineage replay --with replay_build:build (see replay_build.py)."""
+"""A loop that meets a broken sample at step 15. Then: lineage replay --with replay_build:build."""
 
 from pathlib import Path
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from .errors import Damaged, Refused, Unreadable
@@ -21,6 +22,9 @@ MOST_PICKLE = 1 << 30
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _MOST_AHEAD = 64 << 20
 """Bytes that are fetched from a store before they are asked for, and held."""
+
+_RECENT = 16
+"""Files in a store of which some stretches are kept after they were closed."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Folder:
     taken: dict[str, Any] = field(default_factory=dict)
     """name -> the file taken apart, where several readers ask for it"""
     _ahead: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    _recent: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
 
     @cached_property
     def _by_folder(self) -> dict[str, list[str]]:
@@ -127,7 +133,7 @@ class Folder:
         if self.store is not None:
             self.opened += 1
             return Remote(
-                name, entry.size, partial(self._fetch, self.store, entry.place), self._ahead.pop(name, ())
+                name, entry.size, partial(self._fetch, self.store, entry.place), self._remembered(name)
             )
         try:
             number = os.open(entry.place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -171,6 +177,15 @@ class Folder:
         for (name, start, _), data in zip(wanted, found, strict=True):
             self._ahead.setdefault(name, []).append((start, data))
             self._count(len(data))
+
+    def _remembered(self, name: str) -> list[tuple[int, bytes]]:
+        """What was fetched of a file in a store: a reader opens the same one several times, for a few bytes each."""
+        with self._lock:
+            kept = self._ahead.pop(name, None) or self._recent.pop(name, [])
+            self._recent[name] = kept
+            while len(self._recent) > _RECENT:
+                del self._recent[next(iter(self._recent))]
+            return kept
 
     def _fetch(self, store: Store, place: str, ranges: Any) -> list[bytes]:
         found = store.ranges(place, ranges)

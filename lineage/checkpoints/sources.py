@@ -141,25 +141,25 @@ class Window(_Places):
 
 
 class Remote(_Places):
-    """A file in a store. `fetch` gives ranges of it; `known` is what was fetched of it before."""
+    """A file in a store. `fetch` gives ranges of it; `known` is what was fetched of it, and is added to."""
 
-    def __init__(self, name: str, size: int, fetch: Fetch, known: Sequence[tuple[int, bytes]] = ()) -> None:
+    def __init__(self, name: str, size: int, fetch: Fetch, known: list[tuple[int, bytes]]) -> None:
         super().__init__(size)
         self._name, self._fetch = name, fetch
-        self._kept = list(known)
+        self._kept = known
 
     def piece(self, start: int, length: int) -> bytes:
         """Bytes from a place on. Raises `Unreadable`."""
         if length <= 0:
             return b""
-        for first, data in self._kept:
+        for first, data in list(self._kept):
             if first <= start and start + length <= first + len(data):
                 return data[start - first : start - first + length]
         if length >= AHEAD:
             return self._asked([(start, length)])[0]
         first = min(start, max(self.size - AHEAD, 0))
         (data,) = self._asked([(first, min(max(AHEAD, start - first + length), self.size - first))])
-        self._kept = [(first, data), *self._kept[: _STRETCHES - 1]]
+        self._kept[:] = [(first, data), *self._kept[: _STRETCHES - 1]]
         return data[start - first : start - first + length]
 
     def ranges(self, places: Sequence[Range]) -> list[bytes]:

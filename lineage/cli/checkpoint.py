@@ -12,6 +12,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from ..checkpoints import SEVERITIES, CheckpointError, Contents, Tensor, look
+from ..checkpoints.errors import NoStore
 from .checkpoint_preserve import hold, preserve, release
 from .checkpoint_state import compare
 from .checkpoint_verify import verify
@@ -80,7 +81,8 @@ def command(
     try:
         found = look(path, world=world, digest=digest)
     except CheckpointError as e:
-        raise CliError(f"{e}. Name a checkpoint's folder or file.") from None
+        code = Exit.CANNOT_TELL if isinstance(e, NoStore) else Exit.USAGE
+        raise CliError(f"{e}. Name a checkpoint's folder or file.", code) from None
     if as_json:
         emit(_plain(found))
     else:

@@ -27,7 +27,10 @@ def command(as_json: Json = False) -> None:
     problems = [*settings.problems, *_problems(root())]
     rooms = {m.__name__: str(Path(str(m.__file__)).parent) for m in (schemas, trackers)}
     if as_json:
-        values: Any = {k: {"value": settings.values[k], "source": settings.sources[k]} for k in SETTINGS}
+        values: Any = {
+            k: {"value": settings.shown(k) if s.secret else settings.values[k], "source": settings.sources[k]}
+            for k, s in SETTINGS.items()
+        }
         emit(
             {
                 "version": __version__,
@@ -44,9 +47,7 @@ def command(as_json: Json = False) -> None:
             console.print(f"  {name}: {escape(place)}")
         rows = table("setting", "value", "from", "what it does")
         for name, setting in SETTINGS.items():
-            rows.add_row(
-                name, escape(str(settings.values[name])), escape(settings.sources[name]), setting.doc
-            )
+            rows.add_row(name, escape(settings.shown(name)), escape(settings.sources[name]), setting.doc)
         console.print(rows)
         console.print(
             "installed: " + ", ".join(f"{n} {v}" if v else f"{n} (not installed)" for n, v in parts.items())

@@ -148,7 +148,10 @@ def _lifts(found: Quarantine, uid: str, why: str) -> list[schemas.CheckpointMark
             "one is right; this one goes with it"
         )
     below = [q.checkpoint for q in found.bad.values() if q.origin is not None and q.origin.checkpoint == uid]
-    return [schemas.CheckpointMark(checkpoint=c, mark="quarantine_lifted", why=why, by="person") for c in [uid, *below]]
+    return [
+        schemas.CheckpointMark(checkpoint=c, mark="quarantine_lifted", why=why, by="person")
+        for c in [uid, *below]
+    ]
 
 
 def _data(

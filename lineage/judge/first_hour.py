@@ -13,6 +13,7 @@ from typing import Literal
 
 from .._rooms import schemas
 from . import trajectory
+from .carried_out import carried_out
 from .gate import Gate
 from .graph import Graph
 from .incident_life import WORDS, Life, Milestone
@@ -337,10 +338,10 @@ def _resumed(f: Facts) -> Item:
         text = (
             f"segment {number}, from step {found.payload.parent_step or 0:,}, {found.at:%Y-%m-%d %H:%M} UTC"
         )
-        early = found.at < f.life.recoveries[-1].at
-        return Item(
-            "resumed", title, "done", text, (), ("it began before the decision was written down",) * early
-        )
+        decided = f.life.recoveries[-1]
+        odd = ["it began before the decision was written down"] if found.at < decided.at else []
+        odd += carried_out(f.records, decided.payload, found.segment)
+        return Item("resumed", title, "done", text, (), tuple(odd))
     if not f.life.recoveries:
         if not others:
             return Item("resumed", title, "todo", "not yet")

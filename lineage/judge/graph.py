@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from .._rooms import schemas
 
-
 TAKES_BACK = {
     "quarantined": ("quarantine_lifted",),
     "quarantine_lifted": ("quarantined", "first_bad"),

@@ -67,7 +67,9 @@ class Activations:
         rows = sheet.rows(KIND, [name for name, _ in modules])
         for (name, module), row in zip(modules, rows, strict=True):
             try:
-                self._handles.append(module.register_forward_hook(Hook(_hook(sheet.buffer, row, name, self.dtypes))))
+                self._handles.append(
+                    module.register_forward_hook(Hook(_hook(sheet.buffer, row, name, self.dtypes)))
+                )
             except Exception as e:
                 self.not_read[name] = why(e)
 

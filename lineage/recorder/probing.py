@@ -181,7 +181,9 @@ def columns(segment: str, rank: int, frame: Frame) -> Columns | None:
         "n_posinf": [s.n_posinf for s in stats],
         "n_neginf": [s.n_neginf for s in stats],
         "scale": [frame.scale if g else None for g in gradient],
-        "dtype": [frame.facts.dtypes.get(n) if k in TYPED else None for n, k in zip(names, kinds, strict=True)],
+        "dtype": [
+            frame.facts.dtypes.get(n) if k in TYPED else None for n, k in zip(names, kinds, strict=True)
+        ],
     }
 
 

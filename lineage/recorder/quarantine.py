@@ -135,7 +135,10 @@ def _in_sidecar(parent: Parent) -> Quarantined | None:
 
 def _other(w: Writer, parent: Parent) -> Quarantine | None:
     """What the ledger of the run that saved it tells, where it is at hand and is not this one."""
-    told = [parent.found_in, Path(parent.sidecar.ledger) if parent.sidecar and parent.sidecar.ledger else None]
+    told = [
+        parent.found_in,
+        Path(parent.sidecar.ledger) if parent.sidecar and parent.sidecar.ledger else None,
+    ]
     if parent.run:
         told.append(w.ledger.parent / parent.run)
     for ledger in told:
@@ -146,4 +149,3 @@ def _other(w: Writer, parent: Parent) -> Quarantine | None:
         with contextlib.suppress(OSError):
             return quarantine(Ledger(ledger).records)
     return None
-

@@ -180,7 +180,7 @@ class Recorder:
             place=w.place,
             identity=w.ids.identity,
             step_base=self.settings.step_base,
-            settings={k: schemas.Scalar.of(v) for k, v in self.settings.values.items() if k != "dir"},
+            settings={k: schemas.Scalar.of(v) for k, v in self.settings.recorded().items()},
         )
         self._segment = segment
         record = w.write(segment, supersedes=self._segment_record)

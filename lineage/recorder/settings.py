@@ -31,6 +31,8 @@ class Setting:
     doc: str
     file: bool = True
     """whether a `lineage.toml` beside training code may set it"""
+    secret: bool = False
+    """whether its value stands in no record and in no message"""
 
 
 SHARED = ("text",)
@@ -84,6 +86,12 @@ def _one_of(*values: Any) -> Callable[[str], Any]:
     return parse
 
 
+def _webhook(text: str) -> str | None:
+    from .webhook import url
+
+    return url(text)
+
+
 def _tables(text: str) -> str:
     return "(in the file)" if text.startswith("{") else text
 
@@ -127,7 +135,9 @@ SETTINGS: Mapping[str, Setting] = {
         1 << 30, _count, "bytes that the evidence of one bad step may have; 0 writes none"
     ),
     "bundle_steps": Setting(
-        64, _count, "steps whose batches are kept for the evidence, as far as they are 64 MiB in all; at least 3"
+        64,
+        _count,
+        "steps whose batches are kept for the evidence, as far as they are 64 MiB in all; at least 3",
     ),
     "exit_timeout": Setting(5.0, _seconds, "seconds that closing waits for the tracker"),
     "on_alarm": Setting(None, _one_of("request_stop"), "`request_stop` sets rec.should_stop at an alarm"),
@@ -137,6 +147,13 @@ SETTINGS: Mapping[str, Setting] = {
         _share,
         "`text`: to the tracker too, what persons and exceptions said, the command line, and variables",
         False,
+    ),
+    "webhook": Setting(
+        None,
+        _webhook,
+        "URL that alarms and broken verdicts are posted to: https, or http on localhost",
+        file=False,
+        secret=True,
     ),
     "report": Setting(True, _bool, "a report at the end, in the ledger and on the tracker's page"),
     "quiet": Setting(False, _bool, "no lines at exit"),
@@ -155,6 +172,15 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     """what was asked for and is not done: unknown names, values that cannot be read"""
+
+    def recorded(self) -> dict[str, Any]:
+        """What of them may stand in a record: not where ledgers lie, and no secret."""
+        return {k: v for k, v in self.values.items() if k != "dir" and not SETTINGS[k].secret}
+
+    def shown(self, name: str) -> str:
+        """A value as a person may see it."""
+        value = self.values[name]
+        return "(set)" if SETTINGS[name].secret and value else str(value)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._rooms import schemas, trackers
 from ..bundle.lately import Lately
@@ -22,6 +22,9 @@ from .identity import Ids, World, place
 from .rows import Rows
 from .settings import Settings
 from .worker import Worker
+
+if TYPE_CHECKING:
+    from .webhook import Webhook
 
 CODES = {"tracker": "LIN-L002", "journal": "LIN-J012", "capture": "LIN-L004"}
 
@@ -79,6 +82,7 @@ class Writer:
         )
         """evidence must not wait behind the files of a checkpoint that are digested"""
         self.outbox = self._open_outbox(tracker)
+        self._webhook = self._open_webhook()
 
     def _notice_twin(self) -> None:
         """Another process that writes for the same rank is said; both records are kept.
@@ -130,6 +134,21 @@ class Writer:
             on_trouble=self._tracker_trouble,
         )
 
+    def _open_webhook(self) -> Webhook | None:
+        """The webhook of the setting. Rank 0 alone posts: it sees the other ranks' alarms too."""
+        address = self.settings.values.get("webhook")
+        if not address or self.world.rank != 0:
+            return None
+        from .webhook import Webhook  # with what speaks HTTP: not for runs that post nothing
+
+        return Webhook(
+            str(address),
+            self.ids.run,
+            str(self.ledger),
+            text="text" in self.settings.share,
+            on_trouble=lambda e: self.trouble("webhook", e, "some alarms are not posted; the ledger has all"),
+        )
+
     def write(
         self,
         payload: Any,
@@ -146,12 +165,16 @@ class Writer:
             self.regime = payload.id
         if self.outbox is not None:
             self.outbox.put(record)
+        if self._webhook is not None:
+            self._webhook.look(record)
         return record
 
     def show(self, record: schemas.Record) -> None:
-        """Show another writer's record in this process's tracker."""
+        """Show another writer's record in this process's tracker, and tell the webhook."""
         if self.outbox is not None:
             self.outbox.put(record)
+        if self._webhook is not None:
+            self._webhook.look(record)
 
     def rows(self, **tables: list[dict[str, Any]]) -> None:
         """Write the rows of one step or several, by table."""
@@ -248,6 +271,8 @@ class Writer:
                 last()
             except Exception as e:
                 self.trouble("close", e, "the end of the run is not sealed or not reported")
+        if self._webhook is not None:
+            self._webhook.close(self.settings.exit_timeout)
         self._lines.close(
             self.settings.exit_timeout,
             lambda name, e: self.trouble(

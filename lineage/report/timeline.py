@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from .._rooms import schemas
+from ..judge import trajectory
 from ..judge.events_run import Placed
 from ..judge.graph import Graph
 from . import words
@@ -115,8 +116,25 @@ def _mark(p: schemas.CheckpointMark) -> tuple[str, str]:
 
 
 def _incident(p: schemas.Incident) -> tuple[str, str]:
-    said = "; ".join(t for t in (p.title, p.owner and f"owner {p.owner}", p.note) if t)
-    return f"incident {p.status.replace('_', ' ')}", words.shorten(said)
+    told = [f"told {m.to}" for m in p.messages]
+    although = p.override and f"although something was missing: {p.override}"
+    said = "; ".join(t for t in (p.title, p.owner and f"owner {p.owner}", p.note, *told, although) if t)
+    return f"incident {(p.reached or p.status).replace('_', ' ')}", words.shorten(said)
+
+
+def _recovery(p: schemas.Recovery) -> tuple[str, str]:
+    changes = words.plural(len(p.mitigations), "change") if p.mitigations else "nothing changed"
+    although = f"; although evidence was missing: {p.override}" if p.override else ""
+    owner = f"; owner {p.owner}" if p.owner else ""
+    return "recovery decided", words.shorten(f"from step {p.restart.step:,}, {changes}{owner}{although}")
+
+
+def _cause(p: schemas.RootCause) -> tuple[str, str]:
+    return "cause shown", words.shorten(f"{p.family}: {p.text} (a replay with {p.proof.condition} flips it)")
+
+
+def _trajectory(p: schemas.Trajectory) -> tuple[str, str]:
+    return "repaired run compared", words.shorten(trajectory.summary(p.horizons))
 
 
 def _preserved(p: schemas.Preserved) -> tuple[str, str]:
@@ -140,6 +158,9 @@ _READERS: dict[str, Callable[..., tuple[str, str]]] = {
     "mitigation": _mitigation,
     "checkpoint_mark": _mark,
     "incident": _incident,
+    "recovery": _recovery,
+    "root_cause": _cause,
+    "trajectory": _trajectory,
     "preserved": _preserved,
     "degraded": _degraded,
     "evaluation": _evaluation,

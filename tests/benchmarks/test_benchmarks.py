@@ -77,6 +77,16 @@ BESIDE = {
         }
     },
     "agreement": {"what": {"lineage: placement and both lanes", "SHA-1", "a sum in float64"}},
+    "async_save": {
+        "what": {
+            "dcp.async_save",
+            "dcp.async_save, once more",
+            "dcp.async_save within rec.saving(stager=...)",
+            "dcp.async_save within rec.saving(), which",
+            "dcp.async_save, and a clone",
+            "dcp.async_save, and SHA-256",
+        }
+    },
     "hardware": {
         "what": {
             "one look at 8 GPUs",

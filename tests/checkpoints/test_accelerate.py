@@ -132,7 +132,7 @@ save(2, "FULL_STATE_DICT", "full_3")
 save(2, "SHARDED_STATE_DICT", "by_rank_3", use_dcp=False)
 save(1, "LOCAL_STATE_DICT", "local_3")
 """
-"""Accelerate takes FSDP for granted only on GPUs; here torch wraps the model, and Accelerate's own functions save it."""
+"""Accelerate takes FSDP only on GPUs; here torch wraps the model, and Accelerate's own functions save it."""
 KINDS = {
     "one_3": "4 keys",
     "two_3": "4 keys",
@@ -189,7 +189,7 @@ def test_the_whole_weights_of_fsdp_that_are_gone_are_named(fsdp: Path, tmp_path:
 
 @pytest.mark.parametrize("kind", ["one_3", "full_3"])
 def test_the_trainers_folder_may_hold_the_same(kind: str, fsdp: Path, tmp_path: Path) -> None:
-    """Trainer calls the same functions (trainer.py, `_save_optimizer_and_scheduler`); its own files are laid out by hand."""
+    """Trainer calls the same functions (`_save_optimizer_and_scheduler`); its own files are laid out by hand."""
     at = copy(fsdp / kind, tmp_path / "checkpoint-3")
     for rank in range(2):
         (at / f"random_states_{rank}.pkl").unlink()

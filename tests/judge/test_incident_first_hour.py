@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import schemas
-from lineage.judge import graph, replay_ladder
+from lineage.judge import graph, recovery, replay_ladder
 from lineage.judge.first_hour import Facts, Item, checklist, following
 from lineage.judge.gate import Held, gate
 from lineage.judge.incident_life import lives
+from lineage.judge.recovery import Asked
 
 from .builders import History, uid
 from .test_incident_gate import CELL, GOOD, bundle, everything, history
@@ -42,16 +43,17 @@ def add(h: History, reached: schemas.IncidentStatus | None = None, **said: Any) 
     h.add(life.adds(reached, **said), 1)
 
 
-def decide(h: History) -> None:
-    recovery = schemas.Recovery(
+def decide(h: History, *planned: schemas.PlannedMitigation) -> None:
+    decision = schemas.Recovery(
         uid=uid(910),
         incident=uid(900),
         restart=schemas.RestartPoint(checkpoint=GOOD, step=5, segment=uid(1), path="/ck/5", why="last good"),
         cost=schemas.RecoveryCost(devices=2, waiting_per_hour=2.0),
         owner="ann",
+        mitigations=list(planned),
         policy="sha256:00",
     )
-    h.add(recovery, 1)
+    h.add(decision, 1)
 
 
 def walk(h: History) -> str:
@@ -211,6 +213,34 @@ def test_a_decision_that_was_written_down_after_the_restart_is_said_to_be_so() -
     decide(h)
     item = items(h)["resumed"]
     assert (item.state, item.warnings) == ("done", ("it began before the decision was written down",))
+
+
+def drifted(h: History, *changes: schemas.Change) -> None:
+    h.add(schemas.Drift(from_step=6, changes=list(changes), confounded=False), 2)
+
+
+def test_a_resume_that_does_otherwise_than_was_decided_is_said() -> None:
+    """A decided change that nothing shows, one with another value, and one that nobody decided."""
+    h = history()
+    clip = schemas.PlannedMitigation.model_validate(
+        {"uid": uid(911), "concept": "grad_clip", "class": "R", "after": schemas.Scalar.of(0.3), "why": "x"}
+    )
+    decide(h, clip)
+    h.segment(2, parent=50, at=5)
+    assert items(h)["resumed"].warnings == (), "it was not compared yet, so nothing is shown"
+    drifted(h, recovery.change_of(Asked("learning_rate", "1e-4", "x"), schemas.Scalar.of(1e-3)))
+    assert items(h)["resumed"].warnings == (
+        "decided and not in effect there: gradient clipping (0.3)",
+        "changed there and not decided: peak learning rate",
+    )
+    other = history()
+    decide(other, clip)
+    other.segment(2, parent=50, at=5)
+    drifted(other, recovery.change_of(Asked("grad_clip", "0.5", "x"), schemas.Scalar.of(1.0)))
+    assert items(other)["resumed"].warnings == (
+        "decided as (0.3), and in effect as 0.5: gradient clipping",
+        "made without rec.mitigate(...): gradient clipping",
+    )
 
 
 def test_a_segment_that_started_elsewhere_does_not_carry_the_decision_out() -> None:

@@ -82,9 +82,10 @@ def _rotated(root: Path, *, keep: bool) -> Ledger:
             loop.save(folder)
         observer = lineage.observe.observer()
         assert observer is not None
-        assert observer.flush(60.0)
+        assert observer.flush(300.0)
         shutil.rmtree(old)
+        assert observer.flush(300.0)  # it looks again
     finally:
-        lineage.observe.uninstall(60.0)
+        lineage.observe.uninstall(300.0)
     (path,) = find(root / "runs")
     return Ledger(path)

@@ -153,9 +153,7 @@ def test_the_sidecar_alone_is_enough(tmp_path: Path, caplog: pytest.LogCaptureFi
     train(tmp_path / "runs", tmp_path, (2, 6), spoil=5)
     shutil.copytree(tmp_path / "ck-6", tmp_path / "elsewhere" / "ck-6")
     shutil.rmtree(tmp_path / "runs")
-    ledger = train(
-        tmp_path / "there", tmp_path / "again", (7,), resumed_from=tmp_path / "elsewhere" / "ck-6"
-    )
+    ledger = train(tmp_path / "there", tmp_path / "again", (7,), resumed_from=tmp_path / "elsewhere" / "ck-6")
     [f] = found(ledger)
     assert "marked so in the checkpoint's lineage.json" in f.text
     assert "LIN-C006" in caplog.text
@@ -163,9 +161,7 @@ def test_the_sidecar_alone_is_enough(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_a_fork_into_another_ledger_warns_and_its_saves_are_marked_there(tmp_path: Path) -> None:
     train(tmp_path / "runs", tmp_path, (2, 6), spoil=5)
-    ledger = train(
-        tmp_path / "forks", tmp_path / "forked", (8,), resumed_from=tmp_path / "ck-6", fork=True
-    )
+    ledger = train(tmp_path / "forks", tmp_path / "forked", (8,), resumed_from=tmp_path / "ck-6", fork=True)
     assert ledger.run != only(tmp_path / "runs").run
     [f] = found(ledger)
     assert f"marked so in the ledger of run {only(tmp_path / 'runs').run}" in f.text

@@ -13,6 +13,9 @@ from typing import Any
 from .loop import draw
 from .runs import BY_NAME, LESS, WORLD, Kind, Less, Seen, ledger
 
+NOTHING: Mapping[str, Any] = {"place": 1, "evidence": None}
+"""What is said of a family where there is no bad cell to suspect anything of."""
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -33,7 +36,7 @@ class Judged:
     @property
     def true(self) -> Mapping[str, Any]:
         """What is said of the true family."""
-        return next(s for s in self.suspects if s["family"] == self.kind.family)
+        return next((s for s in self.suspects if s["family"] == self.kind.family), NOTHING)
 
     @property
     def first(self) -> list[str]:

@@ -215,10 +215,11 @@ def _what(c: schemas.Change) -> str:
 
 
 def _lower(c: schemas.Change) -> bool:
+    """Whether a lower value was asked for, or came into effect: the move counts, in effect or not."""
     for before, after in ((c.effective_before, c.effective_after), (c.requested_before, c.requested_after)):
         x, y = number_of(before), number_of(after)
-        if x is not None and y is not None:
-            return y < x
+        if x is not None and y is not None and y < x:
+            return True
     return False
 
 

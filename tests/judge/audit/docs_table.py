@@ -13,7 +13,8 @@ BEGIN, END = "<!-- rules: made by tests/judge/audit/docs_table.py -->", "<!-- en
 def table() -> str:
     """All rules in Markdown."""
     rows = [
-        f"| [{r.code}](codes.md#{r.code.lower()}) | `{r.name}` | {r.severity} | {r.says} | {r.remedy.format(run='RUN')} |"
+        f"| [{r.code}](codes.md#{r.code.lower()}) | `{r.name}` | {r.severity} | {r.says} | "
+        f"{r.remedy.format(run='RUN')} |"
         for r in RULES
     ]
     head = ["| code | rule | severity | what it finds | what to do |", "| --- | --- | --- | --- | --- |"]

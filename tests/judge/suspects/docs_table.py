@@ -38,7 +38,10 @@ def filled(page: str) -> str:
     """The page with both tables as the code has them."""
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     page = f"{page[:begin]}\n\n{table()}\n{page[end:]}"
-    begin, end = page.index("| class | what it is |"), page.index("\n\n", page.index("| class | what it is |"))
+    begin, end = (
+        page.index("| class | what it is |"),
+        page.index("\n\n", page.index("| class | what it is |")),
+    )
     return page[:begin] + classes() + page[end:]
 
 
