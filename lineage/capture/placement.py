@@ -115,7 +115,7 @@ def look(watched: Watched, replicas: Sequence[Sequence[int]] | None = None) -> P
         return out
     asked = _declared(replicas)
     wrapped = dict(_wrapped(watched.model))
-    cut = set(_cut(watched.model))
+    cut = set(cut_up(watched.model))
     homes: dict[int, Placed] = {}
     for name, p in watched.parameters():
         found = _place(out, "weight", name, p, wrapped.get(id(p)), asked)
@@ -244,7 +244,7 @@ def _wrapped(model: Any) -> Iterator[tuple[int, tuple[Group, ...]]]:
                 yield id(p), group
 
 
-def _cut(model: Any) -> Iterator[int]:
+def cut_up(model: Any) -> Iterator[int]:
     """id of the parameters of which FullyShardedDataParallel keeps a piece on each rank, as a plain tensor."""
     for module in model.modules():
         whole = str(getattr(module, "sharding_strategy", "")).endswith("NO_SHARD")

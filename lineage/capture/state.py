@@ -13,7 +13,7 @@ from typing import Any
 from .._rooms import schemas
 from . import digest as d
 from . import digest_many, digest_shards, flat_parts, state_facts
-from .placement import kind_of
+from .placement import cut_up, kind_of
 from .reason import reason
 from .watched import LINES, Watched
 
@@ -128,7 +128,16 @@ def _weights(w: Watched, lanes: Lanes) -> Found | None:
         return None, {}, LINES["model"]
     named = dict(w.parameters())
     facts = {"dtypes": state_facts.dtypes(named.values()), "tied": state_facts.ties(w.model)}
-    return _with(lanes.found(named), facts)
+    return _pieces(w, _with(lanes.found(named), facts))
+
+
+def _pieces(w: Watched, found: Found) -> Found:
+    """Mark what is made of the pieces that FullyShardedDataParallel keeps as plain tensors: they are the rank's own."""
+    whose = set(cut_up(w.model)) if w.model is not None else set()
+    pieces = [p for _, p in w.parameters() if id(p) in whose]
+    if not pieces or "layout" in found[1]:
+        return found
+    return found[0], found[1] | {"sharded": len(pieces), "layout": flat_parts.layout(pieces)}, SHARES
 
 
 def _with(found: Found, facts: Mapping[str, str]) -> Found:
@@ -193,7 +202,7 @@ def _optimizer_state(w: Watched, lanes: Lanes) -> Found | None:
         for key, value in state.items():
             if key != "step" and hasattr(value, "element_size"):
                 named[f"{at}.{kind_of(key)}"] = value
-    return _of_parts(w, lanes.found(named))
+    return _pieces(w, _of_parts(w, lanes.found(named)))
 
 
 def _states(w: Watched) -> dict[str, tuple[Any, dict[str, Any]]]:

@@ -61,7 +61,7 @@ def plan(subject: Subject, segment: str, bad: schemas.FirstBad) -> list[Item]:
             known = found.checkpoint.manifest
             items.append(Item(what, place_of(found.checkpoint.path), uid, known=known))
     captured = subject.ledger.path / "captured" / segment
-    if captured.is_dir():
+    if any(captured.glob("**/batches*")):
         items.append(Item("first bad batch", captured))
     ledger = subject.ledger.path
     ranks = [

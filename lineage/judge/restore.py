@@ -187,6 +187,10 @@ def at_load(
 
 
 MOVING = ("rng", "loader_position")
+DRAWN = (
+    "it was as at the save right after the load, and numbers were drawn from it before the first step (an iterator of "
+    "a DataLoader draws one, seeding and augmentation draw more); whether the unbroken run drew them too is not known"
+)
 
 
 def _moment(
@@ -198,6 +202,8 @@ def _moment(
     first = early.get(c.component)
     if c.digest is None or c.digest == old.get(c.component):
         return c  # where nothing has moved since the load
+    if c.component == "rng" and first is not None and first.digest == old.get("rng"):
+        return c.model_copy(update={"digest": None, "note": DRAWN})
     if first is not None and (over or first.digest == old.get(c.component)):
         return first
     note = (

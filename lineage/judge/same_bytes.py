@@ -40,10 +40,15 @@ def repeated(checkpoint: schemas.Checkpoint, earlier: schemas.Checkpoint) -> flo
     """Share of a save's bytes that an earlier save's files hold too, by their digests; small files left out."""
     if checkpoint.manifest is None or earlier.manifest is None:
         return 0.0
-    known = {f.digest for f in earlier.manifest.files if f.size >= SMALLEST}
-    sizes = [(f.size, f.digest in known) for f in checkpoint.manifest.files if f.size >= SMALLEST]
+    known = {f.digest for f in earlier.manifest.files}
+    sizes = [(f.size, f.digest in known) for f in checkpoint.manifest.files if _holds_state(f)]
     total = sum(size for size, _ in sizes)
     return sum(size for size, same in sizes if same) / total if total else 0.0
+
+
+def _holds_state(f: schemas.FileEntry) -> bool:
+    """Whether a file may hold tensors. DCP's metadata has the same length in every save, and is never the same."""
+    return f.size >= SMALLEST and not f.path.endswith((".metadata", ".json"))
 
 
 def _repeats(checkpoint: schemas.Checkpoint, earlier: schemas.Checkpoint) -> schemas.Finding | None:

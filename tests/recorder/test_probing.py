@@ -42,17 +42,17 @@ def test_each_gradient_of_each_step_has_a_row_with_its_own_numbers(tmp_path: Pat
     assert first[0]["tensor"].startswith("2."), "the last layer's gradient arrives first"
 
 
-def test_weights_moments_and_updates_are_read_each_tenth_step(tmp_path: Path) -> None:
-    """At steps 1, 11 and 21, and their norms are signals of those steps."""
+def test_weights_moments_and_updates_are_read_at_the_first_two_steps_and_each_tenth(tmp_path: Path) -> None:
+    """At steps 1, 2, 11 and 21, and their norms are signals of those steps: the first two show what a resume lost."""
     loop = Loop()
     with attach(loop, tmp_path) as rec:
         loop.run(rec, 25)
     found = rows(tmp_path, "tensors")
     for kind in ("weight", "moment1", "moment2", "update"):
-        assert sorted({r["step"] for r in found if r["kind"] == kind}) == [1, 11, 21]
+        assert sorted({r["step"] for r in found if r["kind"] == kind}) == [1, 2, 11, 21]
     signals = rows(tmp_path, "probes")
     norm = {r["step"]: r["value"] for r in signals if r["signal"] == "weight_norm"}
-    assert sorted(norm) == [1, 11, 21]
+    assert sorted(norm) == [1, 2, 11, 21]
     at_end = [r for r in found if (r["kind"], r["step"]) == ("weight", 21)]
     assert norm[21] == pytest.approx(math.sqrt(sum(r["sumsq"] for r in at_end)))
 

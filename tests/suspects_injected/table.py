@@ -26,8 +26,8 @@ Everything that the layer can record was recorded, at each step.
 
 **First** is alone at the first place; **tie** is there with others; **below** is behind a family that has evidence too.
 Behind one that has none must never be, and is counted apart. Where a fault moved nothing out of its range there is **no
-bad cell**, and nothing is suspected. These runs read the doubled shard for 20 steps, which two of three did not show in
-their loss; since then it is read for 28.
+bad cell**, and nothing is suspected. These runs read the doubled shard for 20 steps, too short for two of three
+to be found; since then it is read for 28, and the table was not made again.
 """
 
 
