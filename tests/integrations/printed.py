@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 import schemas
 from lineage.cli.app import app
 from lineage.cli.commands import register
+from lineage.cli.common import console
 from lineage.ledger.reader import Ledger, find
 
 
@@ -57,10 +60,22 @@ def printed(command: str, *words: str) -> tuple[int, str]:
     """(exit code, text) of a command."""
     if not app.registered_commands:
         register(app)
-    done = CliRunner(env={"COLUMNS": "300", "NO_COLOR": "1"}).invoke(app, [command, *words])
+    with wide(console):
+        done = CliRunner(env={"NO_COLOR": "1"}).invoke(app, [command, *words])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.stdout
+
+
+@contextlib.contextmanager
+def wide(console: Any, columns: int = 300) -> Iterator[None]:
+    """A console of that width, whatever the terminal was when the console was made."""
+    before = console._width
+    console.width = columns
+    try:
+        yield
+    finally:
+        console._width = before
 
 
 def in_ranks(module: str, world: int, folder: Path, *words: str) -> None:
