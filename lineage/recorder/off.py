@@ -112,5 +112,10 @@ class OffSaving(saving.Saving):
     def __enter__(self) -> saving.Saving:
         return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Exceptions of the training code pass through."""
+
     def commit(self, path: str | Path) -> None:
         """Do nothing."""

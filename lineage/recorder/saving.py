@@ -104,6 +104,7 @@ class Saving:
         self._begin()
         return self
 
+    @contained("checkpoint", "the digests of a staged save are not recorded")
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -175,7 +175,9 @@ class Settings:
 
     def recorded(self) -> dict[str, Any]:
         """What of them may stand in a record: not where ledgers lie, and no secret."""
-        return {k: v for k, v in self.values.items() if k != "dir" and not SETTINGS[k].secret}
+        return {
+            k: v for k, v in self.values.items() if k != "dir" and not (k in SETTINGS and SETTINGS[k].secret)
+        }
 
     def shown(self, name: str) -> str:
         """A value as a person may see it."""

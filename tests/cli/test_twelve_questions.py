@@ -10,7 +10,9 @@ import pytest
 pytest.importorskip("torch")
 
 import lineage
+from lineage.cli.common import console
 from tests.cli.in_process import Run, lineage_
+from tests.integrations.printed import wide
 from tests.recorder.loop import Loop, attach
 
 __all__ = ["lineage_"]
@@ -84,7 +86,8 @@ def asked(lineage_: Run, ledgers: Path, number: int, run: str) -> tuple[int, str
     other = "bare" if run == "full" else "full"
     names = {"RUN": ledgers / run, "OTHER": ledgers / other}
     words = [names.get(word, word) for word in COMMANDS[number].split()[1:]]
-    done = lineage_(*words)
+    with wide(console, 240):
+        done = lineage_(*words)
     return done.code, done.out + done.err
 
 
@@ -97,20 +100,14 @@ def test_the_page_has_all_twelve_with_tests_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 13))
-def test_a_run_with_its_evidence_is_answered(
-    lineage_: Run, ledgers: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", "240")
+def test_a_run_with_its_evidence_is_answered(lineage_: Run, ledgers: Path, number: int) -> None:
     code, text = asked(lineage_, ledgers, number, "full")
     assert code in (0, 1)
     assert re.search(ANSWERS[number], text, re.S), text
 
 
 @pytest.mark.parametrize("number", range(1, 13))
-def test_a_run_without_evidence_is_told_what_is_missing(
-    lineage_: Run, ledgers: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", "240")
+def test_a_run_without_evidence_is_told_what_is_missing(lineage_: Run, ledgers: Path, number: int) -> None:
     code, text = asked(lineage_, ledgers, number, "bare")
     assert code in (0, 1, 4)
     assert re.search(MISSING[number], text, re.S), text

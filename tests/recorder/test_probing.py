@@ -74,8 +74,8 @@ def test_an_update_that_cannot_be_computed_has_a_proxy_that_says_so(tmp_path: Pa
 
 
 def test_state_every_is_a_setting(tmp_path: Path) -> None:
-    """0 leaves the state alone, 2 reads it at every other step."""
-    for every, steps in ((0, []), (2, [1, 3, 5])):
+    """0 leaves the state alone, 2 reads it at the first two and at every other step."""
+    for every, steps in ((0, []), (2, [1, 2, 3, 5])):
         loop = Loop()
         root = tmp_path / str(every)
         with attach(loop, root, state_every=every) as rec:
@@ -233,8 +233,8 @@ def test_a_step_that_the_gate_held_back_shows_no_update(tmp_path: Path, fused: b
     with attach(loop, tmp_path, gate=True, state_every=2) as rec:
         loop.run(rec, 6, spoil=5)
     found = rows(tmp_path, "tensors")
-    assert {r["step"] for r in found if r["kind"] == "weight"} == {1, 3, 5}
-    assert {r["step"] for r in found if r["kind"] == "update"} == {1, 3}
+    assert {r["step"] for r in found if r["kind"] == "weight"} == {1, 2, 3, 5}
+    assert {r["step"] for r in found if r["kind"] == "update"} == {1, 2, 3}
 
 
 def test_a_layer_that_is_unfrozen_between_two_steps_is_read_in_the_next(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ RECORDED: dict[str, Any] = {
     "report": False,
 }
 """What is recorded: all that there is, at each step."""
-SHARD = 28
+SHARD = 20
 """Steps for which a duplicated shard is read."""
 
 
