@@ -28,7 +28,7 @@ MOST = 20
 """Posts of one process: whoever was told twenty times knows. Each kind of thing is told once in a segment."""
 WAITING = 32
 """Posts that may wait while the receiver is slow; later ones are dropped, and counted."""
-NO_URL = "it is no URL; write https://host/path"
+NO_URL = "it is no URL: it needs a scheme, a host and a path"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 

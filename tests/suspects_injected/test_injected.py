@@ -80,6 +80,9 @@ def test_where_it_is_not_first_what_is_missing_is_named(
     judged: dict[tuple[str, int], Judged], kind: str, seed: int
 ) -> None:
     found = judged[kind, seed]
+    if (kind, seed) in NOT_FOUND:
+        assert "`lineage first-bad` says what was looked at" in found.answer
+        return
     assert found.alone or found.names_missing
 
 
