@@ -17,6 +17,7 @@ from .checkpoint_preserve import hold, preserve, release
 from .checkpoint_state import compare
 from .checkpoint_verify import verify
 from .common import CliError, Exit, Json, console, emit, table
+from .progress import size
 
 NAME = "checkpoint"
 _SHOWN = 40
@@ -98,7 +99,7 @@ def _print(c: Contents, *, tensors: bool) -> None:
     console.print(f"[bold]{escape(c.path)}[/]")
     step = f"step {c.step:,} ({escape(c.step_from)})" if c.step is not None else "step not told"
     ranks = f", {c.world:,} rank{'s' if c.world > 1 else ''}" if c.world else ""
-    console.print(f"{escape(c.title)}: {step}{ranks}; {c.files:,} files, {_size(c.bytes)}")
+    console.print(f"{escape(c.title)}: {step}{ranks}; {c.files:,} files, {size(c.bytes)}")
     if c.parts:
         rows = table("component", "status", "what is there")
         for name, part in c.parts.items():
@@ -122,7 +123,7 @@ def _print(c: Contents, *, tensors: bool) -> None:
     if not c.findings:
         console.print("[green]nothing is missing that a resume needs, as far as the files tell[/]")
     console.print(
-        f"[dim]read {_size(c.bytes_read)} in {c.opened:,} files; no tensor was loaded, no code was run[/]"
+        f"[dim]read {size(c.bytes_read)} in {c.opened:,} files; no tensor was loaded, no code was run[/]"
     )
 
 
@@ -146,13 +147,6 @@ def _count(tensors: Iterable[Tensor]) -> list[tuple[str, int]]:
         key = f"{t.component} {t.dtype}"
         counts[key] = counts.get(key, 0) + 1
     return sorted(counts.items(), key=lambda kv: -kv[1])[:6]
-
-
-def _size(count: int) -> str:
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
 
 
 def _plain(c: Contents) -> dict[str, Any]:

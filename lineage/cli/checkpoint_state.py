@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from ..checkpoints import CheckpointError, Contents, at_rest, named
 from ..checkpoints.errors import NoStore
@@ -22,7 +21,8 @@ from ..judge.at_rest import AtRest, Held
 from ..judge.whole_state import Whole
 from ..ledger import at_rest as saved
 from .checkpoint_recorded import saves, sidecar_of
-from .common import CliError, Exit, Json, console, emit, errors
+from .common import CliError, Exit, Json, console, emit
+from .progress import meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,11 +78,7 @@ def read(path: str, threads: int | None, *, everything: bool = False) -> Files:
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Any]:
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    bar = Progress(
-        "{task.description}", *columns, console=errors, transient=True, disable=not errors.is_terminal
-    )
-    with bar:
+    with meter() as bar:
         task = bar.add_task(escape(f"reading {what}"), total=total)
         yield lambda n: bar.update(task, advance=n)
 

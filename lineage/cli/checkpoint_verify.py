@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from .._rooms import schemas
 from ..ledger import files, hashing
 from ..ledger.file_check import Checked, Place, check
 from . import checkpoint_state
 from .checkpoint_recorded import place_of, saves, sidecar_of
-from .common import CliError, Exit, Json, console, emit, errors
+from .common import CliError, Exit, Json, console, emit
+from .progress import meter
 
 NAME = "verify"
 _SHOWN = 20
@@ -52,16 +52,7 @@ def verify(
     if state:
         checkpoint_state.verify(place, path, ledger, threads, as_json=as_json)
     known, source = _recorded(place, path, ledger)
-    with Progress(
-        "{task.description}",
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    ) as progress:
+    with meter() as progress:
         task = progress.add_task("digesting", total=None)
         found = check(
             place,

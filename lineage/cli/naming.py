@@ -54,6 +54,15 @@ def ledgers(folders: Iterable[Path] = ()) -> Iterator[Path]:
                 yield path
 
 
+def saved_in(subject: Subject, checkpoint: str | None) -> Path | None:
+    """The ledger that holds a save, where it is another than the subject's: a fork's save is in another run's."""
+    if checkpoint is None or checkpoint in subject.graph.nodes:
+        return None
+    others = ledgers([subject.ledger.path.parent])
+    holders = (p for p in others if holds(p, checkpoint) and p != subject.ledger.path)
+    return next((p for p in holders if checkpoint in Subject(reader.Ledger(p)).graph.nodes), None)
+
+
 def _by_part(name: str) -> Subject | None:
     """`run:2`, `run@4000`, `run:2@4000`."""
     match = _PART.match(name)

@@ -12,10 +12,9 @@ from ..ledger.evidence_files import Progress as Tell
 from .common import errors
 
 
-@contextmanager
-def bar(what: str) -> Iterator[Tell]:
-    """Show one bar that begins anew with each thing that is done; gives the function to tell it."""
-    with Progress(
+def meter() -> Progress:
+    """Bytes done, how fast, and how long it will take."""
+    return Progress(
         "{task.description}",
         BarColumn(),
         DownloadColumn(),
@@ -24,7 +23,13 @@ def bar(what: str) -> Iterator[Tell]:
         console=errors,
         transient=True,
         disable=not errors.is_terminal,
-    ) as progress:
+    )
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Tell]:
+    """Show one bar that begins anew with each thing that is done; gives the function to tell it."""
+    with meter() as progress:
         task = progress.add_task(escape(what), total=None)
         doing = ""
 

@@ -14,7 +14,7 @@ from ..judge.agreement import Disagreement
 from ..judge.resharded import Resharded
 from ..ledger import beside, whole_states
 from ..ledger.beside import Beside
-from ..ledger.reader import Ledger, SegmentView
+from ..ledger.reader import SegmentView
 from . import naming
 from .check import STYLE, meant
 from .common import Exit, Json, Run, Subject, console, damage, emit, ending, find, step_text, table
@@ -56,12 +56,7 @@ def _resumed(subject: Subject, s: SegmentView) -> Resharded | None:
     told = [r.payload.checkpoint for r in subject.ledger.of("restore", s.uid)]
     if not told:
         return None
-    saved_in = None
-    if told[-1] not in subject.graph.nodes:
-        others = naming.ledgers([subject.ledger.path.parent])
-        holders = (p for p in others if naming.holds(p, told[-1]) and p != subject.ledger.path)
-        saved_in = next((p for p in holders if told[-1] in Subject(Ledger(p)).graph.nodes), None)
-    return whole_states.of_resume(subject.ledger, s.uid, saved_in)
+    return whole_states.of_resume(subject.ledger, s.uid, naming.saved_in(subject, told[-1]))
 
 
 def _code(found: list[Beside], resumed: list[Resharded]) -> int:

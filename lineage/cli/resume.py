@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,12 +10,11 @@ from rich.markup import escape
 from .._rooms import schemas
 from ..judge import rank_sets
 from ..ledger import resumes
-from ..ledger.reader import Ledger
 from ..ledger.resumes import Resumed
 from ..report.words import plural
 from . import naming
 from .check import STYLE, meant
-from .common import Exit, Json, Run, Subject, console, damage, emit, ending, find, short, step_text, table
+from .common import Exit, Json, Run, console, damage, emit, ending, find, short, step_text, table
 
 NAME = "resume"
 STATUS = {
@@ -43,7 +41,7 @@ def command(
     found = [
         r
         for s in chosen
-        if (r := resumes.look(subject.ledger, s, saved_in(subject, s.info.parent_checkpoint)))
+        if (r := resumes.look(subject.ledger, s, naming.saved_in(subject, s.info.parent_checkpoint)))
     ]
     saves = [f for s in chosen for f in resumes.saves(subject.ledger, s.uid)]
     if as_json:
@@ -55,15 +53,6 @@ def command(
         if not found:
             console.print("No segment of this run went on from a checkpoint, so there is nothing to compare.")
     raise ending(_code(found, saves), damage(subject.ledger), as_json=as_json)
-
-
-def saved_in(subject: Subject, checkpoint: str | None) -> Path | None:
-    """The ledger that holds a save, where it is another than the subject's: a fork's save is in another run's."""
-    if checkpoint is None or checkpoint in subject.graph.nodes:
-        return None
-    others = naming.ledgers([subject.ledger.path.parent])
-    holders = (p for p in others if naming.holds(p, checkpoint) and p != subject.ledger.path)
-    return next((p for p in holders if checkpoint in Subject(Ledger(p)).graph.nodes), None)
 
 
 def _code(found: list[Resumed], saves: list[schemas.Finding]) -> int:

@@ -115,11 +115,6 @@ class Follower:
             self._read[path.name + "#"] = max((r.seq for r in records), default=seen)
 
 
-def warn_if_quarantined(w: Writer, parent: boundary.Parent) -> None:
-    """A resume from a quarantined checkpoint is said loudly, and recorded."""
-    quarantine.warn(w, parent)
-
-
 def warn_if_damaged(w: Writer) -> None:
     """A segment that goes on in a damaged ledger says so once: what stood in the lines is not known to it."""
     damage = [d for d in Ledger(w.ledger).damage if d.code != "LIN-J001"]  # a torn last line was never there

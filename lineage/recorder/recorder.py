@@ -14,7 +14,7 @@ from ..capture import effective
 from ..capture.watched import LINES, Watched, readable
 from ..judge.drift import Declared
 from ..ledger import blobs
-from . import boundary, by_hand, incidents, mitigations, saving, summary
+from . import boundary, by_hand, incidents, mitigations, quarantine, saving, summary
 from .captured import Recent
 from .contain import contained, describe, log
 from .hardware import watcher
@@ -48,8 +48,7 @@ class Recorder:
         self.settings, self.world, self.watched = settings, world, watched
         self.tracker, self.parent, self.fork, self.name = tracker, parent, fork, mitigations.text(name)
         self.should_stop = False
-        self.live, self.at_exit = True, False
-        self.now = boundary.Now()
+        self.live, self.at_exit, self.now = True, False, boundary.Now()
         self.seen = effective.Seen(world_size=world.world_size)
         self.gaps: list[str] = []
         self.loaded_files: set[Path] = set()  # of the user's code, as the code was read
@@ -125,20 +124,20 @@ class Recorder:
         if self.now.config is not None and self.world.rank == 0:
             w.write(self.now.config)
         if self.parent is not None:
-            self._say_problem(w, self.parent)
+            self._say_parent(w, self.parent)
         w.tasks.put(self._write_background)
         if self.world.rank == 0 and self.parent is not None:
             w.tasks.put(lambda: incidents.warn_if_damaged(w))
         incidents.follow(self, w)
         self.hardware = watcher.start(w)
 
-    def _say_problem(self, w: Writer, parent: boundary.Parent) -> None:
+    def _say_parent(self, w: Writer, parent: boundary.Parent) -> None:
         """What is wrong with the checkpoint that was named goes to the log and to the ledger."""
         text = parent.said(w.ledger.parent)
         if text:
             w.write(schemas.TrackerNote(code="LIN-C001", tracker="ledger", text=text))
             log.warning("lineage: %s", text)
-        w.tasks.put(lambda: incidents.warn_if_quarantined(w, parent))
+        w.tasks.put(lambda: quarantine.warn(w, parent))
 
     def _ids(self) -> Ids:
         """Say which run and segment this is."""
@@ -257,7 +256,7 @@ class Recorder:
                     f"the checkpoint belongs to run {self.parent.run}, and this run's ledger was already open; "
                     "name it in lineage.attach(run, resumed_from=path)"
                 )
-            self._say_problem(self._writer, self.parent)
+            self._say_parent(self._writer, self.parent)
             self._write_segment()
 
     @contained("mitigation", "a declared mitigation is not recorded")
@@ -346,9 +345,8 @@ class Recorder:
     def saving(self, step: int | None = None, *, stager: Stager | None = None) -> saving.Saving:
         """For asynchronous saves: `with rec.saving(step) as save: ...; save.commit(path)`.
 
-        The live digests are taken when the block is entered, that is when staging starts. With a stager
-        (`lineage.integrations.dcp.Stager`) those of tensors are made of what it stages, on a thread of their own, so
-        that training does not wait for them.
+        Live digests are taken when the block is entered; with a stager (`lineage.integrations.dcp.Stager`) those of
+        tensors are made of what it stages, on a thread of their own.
         """
         return saving.Saving(self, step, stager)
 

@@ -11,7 +11,7 @@ from .._rooms import schemas
 from ..capture import autocast, clip, code, effective, later, mode, modules, state
 from ..judge import restore as restore_
 from ..ledger import blobs
-from . import boundary, incidents, saving, streams, whole_restore
+from . import boundary, incidents, quarantine, saving, streams, whole_restore
 from .agreeing import RESUME, Agreeing
 from .batching import Batching
 from .contain import contained, log
@@ -168,7 +168,7 @@ class Stepping:
             and self.rec.world.rank == 0
         ):
             parent = self.rec.parent
-            w.tasks.put(lambda: incidents.warn_if_quarantined(w, parent))
+            w.tasks.put(lambda: quarantine.warn(w, parent))
 
     def _parent_by_content(self, w: Writer) -> None:
         """No checkpoint was named: look for one whose recorded weights equal the live ones."""
