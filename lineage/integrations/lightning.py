@@ -209,7 +209,8 @@ class LineageCallback(Callback):  # type: ignore[misc, unused-ignore]
         """Rotation removed a checkpoint: the record says so."""
         uid = self._uids.pop(os.path.abspath(path), uid)
         w = self.rec.begin() if self._live() and self.rec is not None else None
-        if w is not None and uid is not None:
+        if w is not None and self.rec is not None and uid is not None:
+            self.rec.followed.forget(path)
             why = "removed by Lightning (save_top_k, save_last)"
             w.write(schemas.CheckpointMark(checkpoint=uid, mark="deleted", why=why))
 

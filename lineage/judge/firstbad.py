@@ -59,7 +59,7 @@ def first_bad(
     ordered = [c for c in ordered if key(c) >= key(first)]
     ties = [c for c in ordered if c is not first and c.rank != first.rank and same_place(c, first)]
     good = first.step - 1 if first.last_good is None else first.last_good
-    before = [n for n in graph.before(segment, good) if not n.bad]
+    before = [n for n in graph.before(segment, good) if not n.bad and not n.deleted]
     after = [n for n in graph.nodes.values() if n.segment == segment and n.checkpoint.step >= first.step]
     beside = unlike(seen.values_at(first), first) if seen.values_at else []
     rank = seen.ranks.get(first.rank)

@@ -129,7 +129,7 @@ class _Look:
                 what=what, state="gone", required=True, text=text, remedy=self._preserve
             )
         path = node.checkpoint.path
-        deleted = any(m.mark == "deleted" for m in node.standing)
+        deleted = node.deleted
         if path and self._held.there(path) and not deleted:
             text = f"{name} lies at {path}, where rotation or a later save may reach it"
             return schemas.EvidenceState(

@@ -37,6 +37,11 @@ class Node:
         return any(m.mark in ("quarantined", "first_bad") for m in self.standing)
 
     @property
+    def deleted(self) -> bool:
+        """Whether its files were seen to be gone, or written over."""
+        return any(m.mark == "deleted" for m in self.marks)
+
+    @property
     def standing(self) -> tuple[schemas.CheckpointMark, ...]:
         """The marks that no later one took back: a lifted quarantine is named as such alone."""
         out: list[schemas.CheckpointMark] = []

@@ -14,7 +14,7 @@ def findings(graph: Graph, segment: str) -> list[schemas.Finding]:
     """What is left of the saves that a segment's branch has on record. Only deletions that were seen count."""
     path = {s.segment for s in graph.path_to_segment(segment)}
     nodes = sorted((n for n in graph.nodes.values() if n.segment in path), key=lambda n: n.checkpoint.step)
-    gone = [n for n in nodes if any(m.mark == "deleted" for m in n.marks)]
+    gone = [n for n in nodes if n.deleted]
     rest = [n for n in nodes if n not in gone]
     if not gone or any(n.checkpoint.status == "complete" for n in rest):
         return []

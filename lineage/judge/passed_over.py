@@ -31,11 +31,7 @@ def findings(records: Sequence[schemas.Record], graph: Graph, segment: str) -> l
     later = [n for n in graph.nodes.values() if n.uid in known and _after(n, parent, graph)]
     if any(m.mark in BAD for n in later for m in n.standing):
         return []  # somebody took one of them out: the others may not be trusted either
-    whole = [
-        n
-        for n in later
-        if n.checkpoint.status == "complete" and not any(m.mark == "deleted" for m in n.standing)
-    ]
+    whole = [n for n in later if n.checkpoint.status == "complete" and not n.deleted]
     return [_said(parent, max(whole, key=lambda n: n.checkpoint.step), whole)] if whole else []
 
 

@@ -27,6 +27,11 @@ _NO_CELL = ("slow_rise", "new_level")
 _BY_HAND = ("held", "preserved", "released")
 
 
+def everywhere(path: str) -> bool:
+    """Every checkpoint is where its record says."""
+    return True
+
+
 @dataclass
 class Protected:
     """What must be kept."""
@@ -36,6 +41,11 @@ class Protected:
     """checkpoint -> the reason, in words"""
     pending: dict[int, str] = field(default_factory=dict)
     """step of a save that is not on record as a whole yet -> why it would have to be kept"""
+    there: Callable[[str], bool] = everywhere
+
+    def gone(self, node: Node) -> bool:
+        """Whether a checkpoint is known not to be there any more."""
+        return node.deleted or (node.checkpoint.path is not None and not self.there(node.checkpoint.path))
 
     def keep(self, node: Node | None, why: str) -> None:
         """Keep a checkpoint; the first reason that is found stands."""
@@ -52,7 +62,11 @@ def nothing_stored(location: str) -> bool:
     return False
 
 
-def protected(records: Iterable[schemas.Record], stored: Callable[[str], bool] = nothing_stored) -> Protected:
+def protected(
+    records: Iterable[schemas.Record],
+    stored: Callable[[str], bool] = nothing_stored,
+    there: Callable[[str], bool] = everywhere,
+) -> Protected:
     """Say which checkpoints of a ledger must not be deleted.
 
     Those are: the last good and the first bad one of each incident that is not closed, and the newest one between
@@ -62,9 +76,10 @@ def protected(records: Iterable[schemas.Record], stored: Callable[[str], bool] =
     Args:
         records: those of `KINDS`, in any order.
         stored: whether a copy is held at the location of a `preserved` record; what is copied need not be held too.
+        there: whether a checkpoint is still at its path. In the place of one that is not, the next older one counts.
     """
     ordered = sorted(records, key=lambda r: (r.at, r.file, r.seq))
-    found = Protected(graph_.build(ordered))
+    found = Protected(graph_.build(ordered), there=there)
     incidents = _open(ordered)
     for held in incidents.values():
         _of_incident(found, ordered, held)
@@ -99,7 +114,7 @@ def _of_incident(found: Protected, ordered: Sequence[schemas.Record], held: Sequ
         return
     if not any(good):
         told = "the newest complete checkpoint when this incident was opened, which names no step:"
-        for node in _before(graph, segment, None, _saved_by(ordered, held[0].at)):
+        for node in _before(found, segment, None, _saved_by(ordered, held[0].at)):
             found.keep(node, f'{told} "{latest.title}"')
 
 
@@ -130,9 +145,9 @@ def _of_alarms(
     for segment, r in onset.items():
         step = r.step or 0
         text = f"the alarm at step {step:,} (rank {r.rank}: {r.payload.text}), whose first bad cell is not named yet"
-        fresh = Protected(found.graph)
+        fresh = Protected(found.graph, there=found.there)
         _around(fresh, segment, step, f"before {text}", f"after {text}")
-        for node in _before(found.graph, segment, step - SHOWS_AFTER):
+        for node in _before(found, segment, step - SHOWS_AFTER):
             fresh.keep(node, f"its state is not in doubt, as that of a later one may be, before {text}")
         for uid, why in fresh.why.items():
             if uid not in released or released[uid] < r.at:
@@ -143,7 +158,7 @@ def _of_alarms(
 
 def _around(found: Protected, segment: str, step: int, before: str, after: str) -> None:
     """Keep the newest complete checkpoint before a step on its branch, and the first one from that step on."""
-    for node in _before(found.graph, segment, step - 1):
+    for node in _before(found, segment, step - 1):
         found.keep(node, f"it is the newest complete checkpoint {before}")
     later = [
         n
@@ -156,13 +171,18 @@ def _around(found: Protected, segment: str, step: int, before: str, after: str) 
         )
 
 
-def _before(graph: Graph, segment: str, step: int | None, known: set[str] | None = None) -> list[Node]:
+def _before(found: Protected, segment: str, step: int | None, known: set[str] | None = None) -> list[Node]:
     """The newest complete checkpoint at or before a step on a segment's branch, and a newer one still pending.
 
     `known`: the records that count; all by default.
     """
+    graph = found.graph
     upto = max((n.checkpoint.step for n in graph.nodes.values()), default=0) if step is None else step
-    complete = [n for n in graph.before(segment, upto) if not n.bad and (known is None or n.record in known)]
+    complete = [
+        n
+        for n in graph.before(segment, upto)
+        if not n.bad and not found.gone(n) and (known is None or n.record in known)
+    ]
     newest = complete[0].checkpoint.step if complete else -1
     pending = [
         n

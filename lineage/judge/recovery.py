@@ -86,7 +86,7 @@ def restart_point(
         doubts.append(f"its save is {c.status} on record")
     if c.missing:
         doubts.append(f"a faithful resume would lack {', '.join(c.missing)}")
-    if any(m.mark == "deleted" for m in node.standing):
+    if node.deleted:
         doubts.append("it was deleted")
     return schemas.RestartPoint(
         checkpoint=c.uid, step=c.step, segment=node.segment, path=c.path, why=why, doubts=doubts

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from .._rooms import schemas
 from ..ledger import files
+from ..recorder.followed import Followed
 from ..recorder.identity import checkpoint_uid
 from ..recorder.worker import Worker
 from ..recorder.written import GONE, stat_of
@@ -22,8 +23,6 @@ Stat: TypeAlias = tuple[int, int, int, int] | None
 """(device, inode, bytes, nanoseconds of the last change) right after the call"""
 CALM = 1.0
 """Seconds without a further file or change after which a checkpoint counts as written."""
-FOLLOWED = 200
-"""Checkpoints whose files are looked after: overwritten, deleted."""
 _WORDS = r"(?:checkpoint|ckpt|global_?step|steps?|iter(?:ation)?s?|it|update|batch|ba)[-_=]?0*(\d+)"
 _FOLDER = re.compile(rf"(?:tmp[-_.])?{_WORDS}(?![a-z])", re.IGNORECASE)
 _FILE = re.compile(rf"(?:^|[^a-z]){_WORDS}", re.IGNORECASE)
@@ -105,13 +104,16 @@ class Saves:
         self._open: dict[str, Save] = {}
         """place -> a checkpoint that is being written"""
         self._digesting: list[Save] = []
-        self._kept: dict[str, schemas.Checkpoint] = {}
-        """path -> the newest complete checkpoint there"""
+        self._followed = Followed(rec.write, self._ledger)
         self._counts: dict[int, int] = {}
         self._parent = rec.parent.checkpoint.uid if rec.parent and rec.parent.checkpoint else None
         self.count = 0
         name = "lineage-checkpoints"
         self._worker: Worker = Inline(name, self._trouble) if inline else Worker(name, self._trouble)
+
+    def _ledger(self) -> Path | None:
+        w = self._rec.begin()
+        return w.ledger if w is not None else None
 
     def _trouble(self, error: Exception) -> None:
         self._rec.trouble("checkpoint", error, "the files of a checkpoint are not recorded")
@@ -140,7 +142,7 @@ class Saves:
 
     def _begin(self, place: str, by: str, facts: dict[str, Any], last: int | None) -> Save:
         """Write the pending record of a new checkpoint."""
-        self._replaced(place, by)
+        self._followed.replaced(place, by)
         step, told = step_of(place, facts, last)
         nth = self._counts[step] = self._counts.get(step, 0) + 1
         w = self._rec.begin()
@@ -163,12 +165,6 @@ class Saves:
         self._rec.write(record, step=step)
         return Save(place, by, record, time.monotonic())
 
-    def _replaced(self, place: str, by: str) -> None:
-        """An older checkpoint at the same place is gone when another is saved there."""
-        older = self._kept.pop(place, None)
-        if older is not None:
-            self._mark(older, f"overwritten by a later {by} at {place}")
-
     def idle(self) -> None:
         """Hand what is written to the thread that digests, record what is digested, notice what is gone."""
         now = time.monotonic()
@@ -177,8 +173,7 @@ class Saves:
             if not waits and now - save.last >= CALM and self._still(save):
                 self._hand(save)
         self._collect()
-        for path in [p for p in self._kept if not os.path.exists(p)]:
-            self._mark(self._kept.pop(path), "its files are gone")
+        self._followed.look()
 
     def _still(self, save: Save) -> bool:
         """Whether its files stay as they were at the last look; renamed ones are followed."""
@@ -212,7 +207,7 @@ class Saves:
 
     def _complete(self, save: Save, missing: list[str]) -> None:
         """Write the record of a checkpoint whose files are digested."""
-        self._replaced(save.path, save.by)
+        self._followed.replaced(save.path, save.by)
         record = save.record.model_copy(
             update={
                 "status": "incomplete" if missing else "complete",
@@ -227,12 +222,7 @@ class Saves:
         if w is not None:
             w.seal("checkpoint")
         if not missing:
-            self._kept[save.path] = record
-        while len(self._kept) > FOLLOWED:
-            self._kept.pop(next(iter(self._kept)))
-
-    def _mark(self, checkpoint: schemas.Checkpoint, why: str) -> None:
-        self._rec.write(schemas.CheckpointMark(checkpoint=checkpoint.uid, mark="deleted", why=why))
+            self._followed.add(record)
 
     def close(self, timeout: float) -> int:
         """Digest what is left within `timeout` seconds; return how many checkpoints stay pending."""
@@ -242,6 +232,7 @@ class Saves:
                 self._hand(save)
         self._worker.close(timeout)
         self._collect()
+        self._followed.look()
         return len(self._open) + len(self._digesting)
 
     def pending(self) -> bool:

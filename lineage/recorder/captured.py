@@ -246,10 +246,15 @@ def _room(tensors: list[Any], size: int) -> None:
                 raise _TooBig(f"{device} has {free:,} bytes free, too few for a copy beside the training")
 
 
-def keep(w: Writer, held: Held) -> None:
+ENVIRONMENT = 10.0
+"""Seconds for which a bundle of the first steps waits until code and environment, which belong in it, are on record."""
+
+
+def keep(rec: Recorder, w: Writer, held: Held) -> None:
     """On the worker thread: write the bundle, then its record. A failure is said once, and training goes on."""
     from ..bundle import writing
 
+    rec.environment_written.wait(ENVIRONMENT)
     try:
         record = writing.write(held)
     except Exception as e:

@@ -79,7 +79,7 @@ def _keep_batch(rec: Recorder, w: Writer, values: streams.Values, alarm: schemas
         rec.trouble("bundle", e, "the evidence of a bad step is not kept")
         return
     if held is not None:
-        w.bundles.put(lambda: captured.keep(w, held))
+        w.bundles.put(lambda: captured.keep(rec, w, held))
 
 
 def follow(rec: Recorder, w: Writer) -> None:
@@ -138,6 +138,8 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
     ended = "exited" if rec.at_exit else "finished"
     reason = "exception" if error else "stop_requested" if rec.should_stop else ended
     w.tasks.drain(w.settings.exit_timeout * 6)  # first: the end is drawn in the regime that they open
+    if w.world.rank == 0:
+        rec.followed.look()  # the last good checkpoint is one that is still there
     w.write(
         schemas.SegmentEnd(reason=reason, error=describe(error) if error else None, last_step=rec.steps.done)
     )

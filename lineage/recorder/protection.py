@@ -31,11 +31,14 @@ _KIND = re.compile(rb'"payload":\{"kind":"(\w+)"')
 _WANTED = frozenset(k.encode() for k in KINDS)
 _MOVED: dict[str, str] = {}
 """Where this process moved checkpoints: for a save whose files are still being digested under the old path."""
+_MOVING = threading.Lock()
+"""Held while one is moved, so that nobody finds it neither there nor here."""
 
 
 def where(path: Path) -> Path:
     """Where a checkpoint is now, if this process moved it."""
-    return Path(_MOVED.get(os.path.abspath(path), path))
+    with _MOVING:
+        return Path(_MOVED.get(os.path.abspath(path), path))
 
 
 class Protection:
@@ -112,8 +115,8 @@ class Protection:
 
     def _look(self) -> Protected:
         """What must be kept, as the journals tell it now."""
-        if self._journals.read() or self._found is None:
-            self._found = protected(self._journals.records(), self._stored)
+        if self._journals.read() or self._found is None or self._went():
+            self._found = protected(self._journals.records(), self._stored, os.path.exists)
             nodes = self._found.graph.nodes.values()
             order = self._journals.order()
             newest = sorted(
@@ -121,6 +124,13 @@ class Protection:
             )  # a path that is written over holds the last
             self._newest = {os.path.abspath(str(n.checkpoint.path)): n.uid for n in newest}
         return self._found
+
+    def _went(self) -> bool:
+        """Whether a checkpoint that was to be kept is gone since: another one must be kept in its place."""
+        paths = (
+            [self._found.graph.nodes[uid].checkpoint.path for uid in self._found.why] if self._found else []
+        )
+        return any(p is not None and not os.path.exists(p) for p in paths)
 
     def _stored(self, location: str) -> bool:
         return (self._ledger / location / evidence.MANIFEST).is_file()
@@ -138,12 +148,14 @@ class Protection:
         if uid is None and (tells := _sidecar(at)) is not None:
             uid = tells[0]
         try:
-            now = evidence_move.out_of_reach(at)
+            with _MOVING:
+                now = evidence_move.out_of_reach(at)
+                if now != at:
+                    _MOVED[str(at)] = str(now)
         except evidence_move.CannotMove as refused:
             return self._copy(at, uid, why, refused)
         if now == at:
             return at
-        _MOVED[str(at)] = str(now)
         log.warning("lineage: %s was moved to %s, where no rotation deletes it: %s", at, now, why)
         node = found.graph.nodes.get(uid or "")
         manifest = node.checkpoint.manifest if node else None

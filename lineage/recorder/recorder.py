@@ -17,6 +17,7 @@ from ..ledger import blobs
 from . import boundary, by_hand, incidents, mitigations, quarantine, saving, summary
 from .captured import Recent
 from .contain import contained, describe, log
+from .followed import Followed
 from .hardware import watcher
 from .identity import Ids, TakenOver, World, agree
 from .settings import Settings
@@ -58,6 +59,8 @@ class Recorder:
         self._telling, self._pid = threading.Lock(), os.getpid()
         self._declared: list[Declared] = []
         self._background: list[Any] = []
+        self.environment_written = threading.Event()
+        """code and environment are on record, as far as they could be read"""
         self._segment_record: str | None = None
         self._segment: schemas.Segment | None = None
         self._saves: dict[tuple[int, str], int] = {}
@@ -65,6 +68,7 @@ class Recorder:
         """uids of saves whose path was not there"""
         self.unread: dict[str, str] = {}
         """objects that were given and cannot be read -> the exception"""
+        self.followed = Followed(self._mark, lambda: self._writer.ledger if self._writer else None)
         self.last_checkpoint: str | None = None
         self.taken_over: TakenOver | None = None
         self.blobs: list[bytes] = []
@@ -196,6 +200,11 @@ class Recorder:
                 blobs.put(w.ledger, self.blobs.pop())
             if found is not None:
                 w.write(found)
+        self.environment_written.set()
+
+    def _mark(self, mark: schemas.CheckpointMark) -> None:
+        if self._writer is not None:
+            self._writer.write(mark)
 
     def segment(self) -> schemas.Segment | None:
         """This process's segment, as it was recorded."""

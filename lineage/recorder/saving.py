@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._rooms import schemas
 from ..capture import effective, state
@@ -142,33 +142,15 @@ def _finish(
     rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, known: dict[str, Any], seen: Written
 ) -> None:
     """On the worker thread: manifest, the completed record, the sidecar, the seal."""
-    moved = False
-    if (now := protection.where(path)) != path:  # it was moved out of a rotation's reach meanwhile
-        path, record, moved = now, record.model_copy(update={"path": str(now)}), True
-    regime = rec.regime_id()
     if w.world.rank == 0:
-        try:
-            kept = hashing.Kept(w.ledger / layout.DIGESTS, path, "rank0")
-            manifest = files.manifest(path, kept=kept)
-            kept.forget()
-            missing = _lack(path) if manifest.files else ["no file at all"]
-        except OSError as e:
-            manifest, missing = None, [f"cannot be read ({reason(e)})"]
-        lost = seen.there and not moved and seen.changed()
-        if lost:  # what was digested is another save's, or a part of this one
-            manifest, missing = None, [GONE]
-        record = record.model_copy(
-            update={
-                "status": "incomplete" if missing else "complete",
-                "manifest": manifest,
-                "missing": missing,
-                "regime": regime,
-            }
-        )
+        rec.followed.look()
+        rec.followed.replaced(str(path), f"save (step {record.step:,})")
+        found = _digest(w, record, path, seen)
+        record = found.model_copy(update={"regime": rec.regime_id()})
         w.write(record, step=record.step)
-        if lost:
+        if record.missing == [GONE]:
             return
-        if not path.exists():
+        if not Path(str(record.path)).exists():
             rec.absent.add(record.uid)
             log.warning(
                 "lineage: the checkpoint path %s of step %d does not exist; the save is on record as incomplete. Call "
@@ -177,16 +159,39 @@ def _finish(
                 record.step,
             )
             return
+        if record.status == "complete":
+            rec.followed.add(record)
     else:
-        _own_files(w, path)
+        _own_files(w, protection.where(path))
     if w.world.rank != 0 and not any(c.scope == "rank" for c in record.live):
         return
     for thread in [t for _, t in rec._background]:
         thread.join(timeout=10.0)
-    _write_sidecar(rec, w, record, path, known)
-    quarantine.saved(w, record, path)
+    at = _write_sidecar(rec, w, record, path, known)
+    quarantine.saved(w, record, at)
     if w.world.rank == 0:
         w.seal("checkpoint")
+
+
+def _digest(w: Writer, record: schemas.Checkpoint, path: Path, seen: Written) -> schemas.Checkpoint:
+    """The record with what the files are; read once more where they were moved out of a rotation's reach meanwhile."""
+    at = protection.where(path)
+    try:
+        kept = hashing.Kept(w.ledger / layout.DIGESTS, at, "rank0")
+        manifest = files.manifest(at, kept=kept)
+        kept.forget()
+        missing = _lack(at) if manifest.files else ["no file at all"]
+    except OSError as e:
+        manifest, missing = None, [f"cannot be read ({reason(e)})"]
+    gone = seen.there and seen.changed()
+    if gone and (now := protection.where(path)) != at:
+        return _digest(w, record, now, seen)
+    if gone and at == seen.path:  # what was digested is another save's, or a part of this one
+        manifest, missing = None, [GONE]
+    status: Literal["complete", "incomplete"] = "incomplete" if missing else "complete"
+    return record.model_copy(
+        update={"path": str(at), "status": status, "manifest": manifest, "missing": missing}
+    )
 
 
 def _lack(path: Path) -> list[str]:
@@ -212,7 +217,8 @@ def _own_files(w: Writer, path: Path) -> None:
 
 def _write_sidecar(
     rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, known: dict[str, Any]
-) -> None:
+) -> Path:
+    """Write it beside the checkpoint, wherever that lies now, and return where."""
     ancestors = list(record.parents)
     if w.world.rank == 0:
         g = graph.build(Ledger(w.ledger).records)
@@ -236,7 +242,16 @@ def _write_sidecar(
         environment=rec.now.environment if first else None,
         ledger=str(w.ledger),
     )
-    sidecars.write(path, sidecar)
+    at = protection.where(path)
+    try:
+        sidecars.write(at, sidecar)
+    except OSError:
+        now = protection.where(path)
+        if now == at:
+            raise
+        sidecars.write(now, sidecar)
+        return now
+    return at
 
 
 def find_by_content(w: Writer, watched: Watched) -> Parent | None:

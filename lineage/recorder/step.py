@@ -47,8 +47,8 @@ class Step:
 
     @contained("bundle", "what steps begin with is not kept for evidence")
     def _keep(self) -> None:
-        """Keep what the step begins with, so that an alarm finds it."""
-        if self.recorder.live:
+        """Keep what the step begins with, so that an alarm finds it; nothing where no bundle is asked for."""
+        if self.recorder.live and self.recorder.settings.bundle_bytes:
             follows = self._first is not None and bool(self.recorder.settings.fingerprints)
             self.recorder.recent.begin(self.recorder, self.step, batch_follows=follows)
 
@@ -63,7 +63,8 @@ class Step:
         """
         if self.recorder.live and self.recorder.settings.fingerprints:
             self.batches.append(self.recorder.steps.batching.fingerprint(batch, ids, domains))
-            self.recorder.recent.add(self.step, batch)
+            if self.recorder.settings.bundle_bytes:
+                self.recorder.recent.add(self.step, batch)
 
     @contained("loss", "losses of some steps are not recorded")
     def loss(self, loss: Any) -> None:

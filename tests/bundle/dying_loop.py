@@ -55,6 +55,8 @@ def train_until_killed(root: str) -> None:
             st.loss(loss)
         if step == BAD:
             say("bad")
+        if step == BAD - 1:  # a bundle of the first seconds waits for what is said of the environment
+            rec.environment_written.wait(60.0)
 
 
 def main() -> None:

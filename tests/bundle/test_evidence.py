@@ -282,10 +282,11 @@ def test_bundles_do_not_go_on_without_end(tmp_path: Path) -> None:
 
 
 def test_bundle_bytes_0_writes_none(tmp_path: Path) -> None:
-    """It is a setting like every other."""
+    """It is a setting like every other, and costs the step nothing."""
     loop = Loop()
     with attach(loop, tmp_path, bundle_bytes=0) as rec:
         loop.run(rec, 12, spoil=10)
+        assert rec.recent.of(12) == []  # and no batch is kept for one
     assert bundles(tmp_path) == []
 
 

@@ -86,6 +86,9 @@ WAYS: dict[str, tuple[int, dict[str, Any]]] = {
     "with workers that read ahead": (3, {"dataloader_num_workers": 1, "max_steps": 6}),
 }
 
+# a stream's order is its own affair; the iterator of a new epoch draws a number after the state was restored
+NOT_SHOWN = ("of a stream", "at the end of an epoch")
+
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_faithful_resume_elsewhere_in_the_data(tmp_path: Path, way: str) -> None:
@@ -98,7 +101,7 @@ def test_a_faithful_resume_elsewhere_in_the_data(tmp_path: Path, way: str) -> No
     assert losses(again) == losses(made)
     assert named(tmp_path) == {}
     assert {c for c in changes(tmp_path) if c != "code"} == set()
-    but = {"bitwise": "not_shown"} if way == "of a stream" else {}  # a stream's order is its own affair
+    but = {"bitwise": "not_shown"} if way in NOT_SHOWN else {}
     assert {k: v for k, v in claims(tmp_path).items() if v != "holds"} == but
     assert warnings(tmp_path) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,14 @@ def test_a_loader_file_that_is_gone_is_named_before_the_resume_and_after_it(
     assert "not restored: data-loader position" in prints("resume", found)
 
 
+@pytest.fixture
+def _no_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test of this process may have imported one: the observer would wait for its run then."""
+    for name in ("wandb", "mlflow"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.usefixtures("_no_tracker")
 def test_a_rotation_that_left_no_checkpoint_is_named(tmp_path: Path, prints: said.Prints) -> None:
     """transformers#25129, #25136, #11748: with a limit of one the old save went before the new one was there."""
     ledger = _rotated(tmp_path, keep=False)
@@ -65,6 +74,7 @@ def test_a_rotation_that_left_no_checkpoint_is_named(tmp_path: Path, prints: sai
     assert "no complete checkpoint is left: of 1 on record 1 deleted (step 4)" in prints("show", ledger)
 
 
+@pytest.mark.usefixtures("_no_tracker")
 def test_a_rotation_that_keeps_the_newer_save_is_not_named(tmp_path: Path) -> None:
     assert said.findings(_rotated(tmp_path, keep=True)) == []
 
