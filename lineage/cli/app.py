@@ -9,14 +9,14 @@ import typer
 from rich.markup import escape
 
 from .. import __version__
-from ..fleet.engine import NoEngine
-from ..ledger.reader import LedgerNotFound
 from ..recorder import extension
 from ..recorder.settings import resolve
+from .commands import Commands
 from .common import CliError, Exit, errors
 
 app = typer.Typer(
     name="lineage",
+    cls=Commands,
     help="Lineage of training runs: what was restored, what changed, and what may still be concluded.",
     no_args_is_help=True,
     add_completion=False,
@@ -45,19 +45,25 @@ def _options(
 
 def run() -> None:
     """Run the command line; errors of ours are one paragraph on stderr and an exit code."""
-    from . import commands
-
-    commands.register(app)
     try:
         app()
-    except CliError as e:
-        errors.print(f"[bold]lineage:[/] {escape(str(e))}")  # `runlineage[mlflow]` is no markup
-        sys.exit(int(e.code))
-    except NoEngine as e:
-        errors.print(f"[bold]lineage:[/] {escape(str(e))}")
-        sys.exit(int(Exit.CANNOT_TELL))
-    except LedgerNotFound as e:
-        errors.print(f"[bold]lineage:[/] {escape(str(e))}")
-        sys.exit(int(Exit.USAGE))
     except BrokenPipeError:
         sys.exit(0)
+    except Exception as e:
+        code = _code(e)
+        if code is None:
+            raise
+        errors.print(f"[bold]lineage:[/] {escape(str(e))}")  # `runlineage[mlflow]` is no markup
+        sys.exit(int(code))
+
+
+def _code(error: Exception) -> Exit | None:
+    """The exit code of an error of ours. What it takes to know them is imported only when there is one."""
+    from ..fleet.engine import NoEngine
+    from ..ledger.reader import LedgerNotFound
+
+    if isinstance(error, CliError):
+        return error.code
+    if isinstance(error, NoEngine):
+        return Exit.CANNOT_TELL
+    return Exit.USAGE if isinstance(error, LedgerNotFound) else None

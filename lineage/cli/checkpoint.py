@@ -13,9 +13,7 @@ from typer.core import TyperGroup
 
 from ..checkpoints import SEVERITIES, CheckpointError, Contents, Tensor, look
 from ..checkpoints.errors import NoStore
-from .checkpoint_preserve import hold, preserve, release
-from .checkpoint_state import compare
-from .checkpoint_verify import verify
+from .commands import Lazily
 from .common import CliError, Exit, Json, console, emit, table
 from .progress import size
 
@@ -39,6 +37,17 @@ _STATUS = {
 class _Default(TyperGroup):
     """A group whose command `show` may be left out: `lineage checkpoint PATH`."""
 
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        others = {
+            "verify": "checkpoint_verify:verify",
+            "preserve": "checkpoint_preserve:preserve",
+            "hold": "checkpoint_preserve:hold",
+            "release": "checkpoint_preserve:release",
+            "compare": "checkpoint_state:compare",
+        }
+        self.commands = Lazily(others, self.commands)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = args and (args[0] in self.commands or args[0] == "--help")
         return super().parse_args(ctx, args if known or not args else ["show", *args])
@@ -50,11 +59,10 @@ app = typer.Typer(
     help="What is in a checkpoint's files, and what a resume from them would miss: lineage checkpoint PATH.",
 )
 
-app.command("verify")(verify)
-app.command("preserve")(preserve)
-app.command("hold")(hold)
-app.command("release")(release)
-app.command("compare")(compare)
+
+@app.callback()
+def _group() -> None:
+    """A group, though one command alone is known before it is asked for the others."""
 
 
 @app.command("show")

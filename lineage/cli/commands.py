@@ -1,77 +1,100 @@
-"""Which commands there are."""
+"""Which commands there are. A module is imported when its command is asked for: most need only their own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
+
+MODULES = {
+    "demo": "demo",
+    "run": "run",
+    "import": "import_",
+    "pull": "pull",
+    "histories": "histories",
+    "show": "show",
+    "tree": "tree",
+    "phases": "phases",
+    "diff": "diff",
+    "compare": "compare",
+    "verdict": "verdict",
+    "verify": "verify",
+    "compact": "compact",
+    "first-bad": "first_bad",
+    "suspects": "suspects",
+    "audit": "audit",
+    "quarantine": "quarantine",
+    "resume": "resume",
+    "ranks": "ranks",
+    "replay": "replay",
+    "check": "check",
+    "report": "report",
+    "postmortem": "postmortem",
+    "sync": "sync",
+    "schema": "schema",
+    "catalogue": "catalogue",
+    "doctor": "doctor",
+    "incident": "incident_commands",
+    "recover": "recover",
+    "bundle": "bundle",
+    "events": "events",
+    "checkpoint": "checkpoint",
+}
+"""Command -> its module, in the order of the help. A module has `app`, where its command is a group, or `command`."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add every command."""
-    from . import (
-        audit,
-        bundle,
-        catalogue,
-        check,
-        checkpoint,
-        compact,
-        compare,
-        demo,
-        diff,
-        doctor,
-        events,
-        first_bad,
-        histories,
-        import_,
-        incident,
-        incident_commands,
-        phases,
-        quarantine,
-        ranks,
-        recover,
-        replay,
-        report,
-        resume,
-        run,
-        schema,
-        show,
-        suspects,
-        sync,
-        tree,
-        verdict,
-        verify,
-    )
+class Lazily(MutableMapping[str, Any]):
+    """Name -> Click command, made when it is first asked for.
 
-    for module in (
-        demo,
-        run,
-        import_,
-        histories,
-        show,
-        tree,
-        phases,
-        diff,
-        compare,
-        verdict,
-        verify,
-        compact,
-        first_bad,
-        suspects,
-        audit,
-        quarantine,
-        resume,
-        ranks,
-        replay,
-        check,
-        report,
-        sync,
-        schema,
-        catalogue,
-        doctor,
-    ):
-        app.command(module.NAME, context_settings=getattr(module, "CONTEXT", None))(module.command)
-    incident_commands.add(incident.app)
-    app.add_typer(incident.app, name="incident")
-    app.add_typer(recover.app, name="recover")
-    app.add_typer(bundle.app, name="bundle")
-    app.add_typer(events.app, name="events")
-    app.add_typer(checkpoint.app, name=checkpoint.NAME)
+    Args:
+        modules: name -> module of this folder; `module:name` where the command is not called `command`.
+        made: commands that are there already.
+    """
+
+    def __init__(self, modules: Mapping[str, str], made: Mapping[str, Any] | None = None) -> None:
+        self._modules, self._made = modules, dict(made or {})
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _make(name, self._modules[name])
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules or name in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._made, **self._modules})
+
+    def __len__(self) -> int:
+        return len({**self._modules, **self._made})
+
+
+class Commands(TyperGroup):
+    """The group `lineage`."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.commands = Lazily(MODULES)  # type: ignore[assignment]
+
+
+def _make(name: str, module: str) -> Any:
+    """The Click command of a module, or its group of commands."""
+    module, _, function = module.partition(":")
+    found = import_module(f".{module}", __package__)
+    holder = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    if hasattr(found, "app") and not function:
+        holder.add_typer(found.app, name=name)
+    else:
+        holder.command(name, context_settings=getattr(found, "CONTEXT", None))(
+            getattr(found, function or "command")
+        )
+    return typer.main.get_group(holder).commands[name]

@@ -1,8 +1,6 @@
-"""The commands of an incident beside `preserve`."""
+"""The group `incident` with all its commands, in the order of the first hour."""
 
 from __future__ import annotations
-
-import typer
 
 from . import (
     incident_cause,
@@ -12,16 +10,14 @@ from . import (
     incident_open,
     incident_walk,
 )
+from .incident import app
 
-
-def add(app: typer.Typer) -> None:
-    """Register them, in the order of the first hour."""
-    for module in (
-        incident_walk,
-        incident_open,
-        incident_note,
-        incident_contain,
-        incident_cause,
-        incident_close,
-    ):
-        module.add(app)
+for module in (
+    incident_walk,
+    incident_open,
+    incident_note,
+    incident_contain,
+    incident_cause,
+    incident_close,
+):
+    module.add(app)

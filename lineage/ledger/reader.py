@@ -10,7 +10,6 @@ from typing import Any
 
 from .._rooms import schemas
 from . import layout, scan
-from . import series as series_
 
 
 class LedgerNotFound(FileNotFoundError):
@@ -75,11 +74,15 @@ class Ledger:
     @cached_property
     def reached(self) -> dict[str, int]:
         """Segment -> the last step of which a value is recorded, see `series.reached`."""
-        return series_.reached(self.path)
+        from . import series  # Arrow, which takes longer to import than most commands take
+
+        return series.reached(self.path)
 
     def series(self, table: str, columns: Iterable[str] | None = None) -> Any:
         """A series table over all writers, as a `pyarrow.Table`."""
-        return series_.read(self.path, table, columns)
+        from . import series
+
+        return series.read(self.path, table, columns)
 
 
 def _standing(found: list[schemas.Record]) -> schemas.Record:

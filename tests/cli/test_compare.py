@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("torch")
 
 
-from typer import Typer
 from typer.testing import CliRunner, Result
 
-from lineage.cli import commands, common
+from lineage.cli import common
+from lineage.cli.app import app
 from lineage.cli.common import CliError
 from lineage.ledger.reader import Ledger
 from tests.recorder.loop import Loop, attach
@@ -34,8 +34,6 @@ class World:
 
     def invoke(self, *arguments: str, width: int = 120) -> Result:
         """What a command did."""
-        app = Typer()
-        commands.register(app)
         common.console.width = width
         result = CliRunner(env={"LINEAGE_DIR": str(self.root)}).invoke(app, list(arguments))
         if result.exception is not None and not isinstance(result.exception, SystemExit | CliError):

@@ -14,7 +14,6 @@ pytest.importorskip("duckdb")
 from typer.testing import CliRunner
 
 from benchmarks.fleet_ledger import Size, draw, write
-from lineage.cli import commands
 from lineage.cli.app import app
 from lineage.cli.common import CliError, find
 from lineage.fleet import remote
@@ -42,7 +41,6 @@ def put(ledger: Path, url: str) -> Any:
 
 
 def asked(where: str) -> tuple[int, dict[str, Any]]:
-    commands.register(app)
     done = CliRunner().invoke(app, ["first-bad", "--json", where])
     return done.exit_code, json.loads(done.stdout)
 
@@ -77,7 +75,6 @@ def test_what_is_no_ledger_and_what_cannot_be_read_is_said(tmp_path: Path) -> No
 
 def test_commands_that_need_the_folder_refuse_a_url() -> None:
     """They would write into a copy that goes with the process."""
-    commands.register(app)
     with pytest.raises(CliError, match="needs the ledger's folder"):
         find("memory://fleet-False/run")
 

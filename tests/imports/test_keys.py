@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lineage.cli import commands
 from lineage.cli.app import app
 from lineage.imports import into_ledger, read, read_configs
 from lineage.judge import graph, phases, reported
 from lineage.ledger.reader import Ledger, open_ledger
 from lineage.report import write
-
-commands.register(app)
 
 
 def output(command: str, ledger: Ledger) -> str:

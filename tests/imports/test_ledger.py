@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lineage.cli import commands
 from lineage.cli.app import app
 from lineage.imports import ImportTrouble, into_ledger, read, read_configs
 from lineage.judge import graph, reported, validity
@@ -16,8 +15,6 @@ from lineage.ledger import verify
 from lineage.ledger.reader import Ledger, open_ledger
 
 DATA = Path(__file__).parents[1] / "data" / "histories"
-
-commands.register(app)
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lineage.cli import commands
 from lineage.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-
-commands.register(app)
 
 
 @pytest.fixture(scope="module")

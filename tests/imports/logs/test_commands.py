@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lineage.cli import commands
 from lineage.cli.app import app
 
 from .reading import done, megatron, written
-
-commands.register(app)
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lineage.cli import commands
 from lineage.cli.app import app
 from lineage.cli.common import CliError
 from lineage.imports.logs import ImportTrouble, import_logs, registry
 from lineage.ledger import verify
 
 from .reading import done, gaps, megatron, metric, signals, titan, written
-
-commands.register(app)
 
 
 def state(folder: Path, name: str, last: int, loss: float = 2.0) -> Path:
