@@ -7,7 +7,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from .. import __file__ as _own_file
@@ -59,12 +59,19 @@ def _files(repository: Path | None, *, inside: bool = False) -> Iterator[Path]:
             continue
         folder, file = os.path.split(os.path.realpath(name) if os.path.islink(name) else name)
         if folder not in folders:
-            real = Path(os.path.realpath(folder))
-            in_repository = repository is not None and real.is_relative_to(repository)
-            folders[folder] = None if in_repository != inside or is_installed(real) else real
+            real, installed = _looked_into(folder)
+            in_repository = not installed and repository is not None and real.is_relative_to(repository)
+            folders[folder] = None if installed or in_repository != inside else real
         where = folders[folder]
         if where is not None and (where / file).is_file():
             yield where / file
+
+
+@lru_cache(maxsize=4096)
+def _looked_into(folder: str) -> tuple[Path, bool]:
+    """Where a folder really lies, and whether what is in it is installed. Once per process: each save asks for it."""
+    real = Path(os.path.realpath(folder))
+    return real, is_installed(real)
 
 
 @cache
