@@ -17,7 +17,9 @@ from .tree import jsonable
 FILE_MODE = 0o400
 """Files of a bundle are write-once."""
 OWN = 64 << 10
-"""Bytes that are set aside for the manifest itself."""
+"""Bytes that are set aside for the manifest itself, beside what it says of each file and micro-batch."""
+LINE = 160
+"""Bytes of the manifest for each file beside its name and content, and for each micro-batch."""
 
 
 class TooBig(Exception):
@@ -38,13 +40,22 @@ class Folder:
         return sum(f.size for f in self.files)
 
     def fits(self, size: int) -> None:
-        """Raise `TooBig` where so many bytes more do not fit."""
+        """Raise `TooBig` where so many bytes more do not fit, beside what the manifest says of them."""
         if size > self._left:
             raise TooBig(f"{size:,} bytes, and {self._left:,} were left (setting bundle_bytes)")
 
+    def set_aside(self, lines: int) -> None:
+        """The manifest will have so many lines more: their room is not given to files."""
+        self._left = max(0, self._left - lines * LINE)
+
     def write(self, name: str, data: bytes, what: str) -> None:
         """Write one file and sync it. Raises `TooBig`, `OSError`."""
-        self.fits(len(data))
+        listed = LINE + 2 * len(name) + len(what)
+        self.fits(len(data) + listed)
+        self._put(name, data, what)
+        self._left -= len(data) + listed
+
+    def _put(self, name: str, data: bytes, what: str) -> None:
         path = self.path / name
         layout.make_folder(path.parent)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
@@ -52,7 +63,6 @@ class Folder:
             f.write(data)
             f.flush()
             os.fsync(f.fileno())
-        self._left -= len(data)
         digest = "sha256:" + hashlib.sha256(data).hexdigest()
         self.files.append(schemas.FileEntry(path=name, size=len(data), digest=digest))
         self.contents[name] = what
@@ -90,17 +100,19 @@ class Folder:
         return gone
 
     def manifest(self, name: str, data: bytes) -> None:
-        """Write the manifest, in the room that was set aside for it. Raises `OSError`."""
-        self._left += OWN
-        self.write(name, data, "")
+        """Write the manifest. It has its room; where it is longer all the same, no evidence is lost for that.
+
+        Raises `OSError`.
+        """
+        self._put(name, data, "")
 
     def take_back(self, begun: int) -> None:
         """Remove what was written after the first `begun` files."""
         for entry in self.files[begun:]:
             with contextlib.suppress(OSError):
                 (self.path / entry.path).unlink()
-            self.contents.pop(entry.path, None)
-            self._left += entry.size
+            what = self.contents.pop(entry.path, "")
+            self._left += entry.size + LINE + 2 * len(entry.path) + len(what)
         del self.files[begun:]
 
 

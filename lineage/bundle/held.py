@@ -71,6 +71,8 @@ class Held:
     state: KeptState | None = None
     parent: schemas.Checkpoint | None = None
     """the checkpoint that this segment went on from"""
+    watched: str = "nothing was watched for some"
+    """what this process watches for events of machines and software, in words"""
     left_out: dict[str, str] = field(default_factory=dict)
     """what was there and could not be taken -> why"""
     absent: dict[str, str] = field(default_factory=dict)

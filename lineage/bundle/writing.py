@@ -1,7 +1,8 @@
 """Writing a bundle: into a folder under another name, synced, then renamed. Half a bundle never has the name.
 
 What is most needed comes first: the facts, random states, the step's batches, the rows around it, the conditions,
-logs and events, earlier steps' batches, then weights. What does not fit is left out and named in the manifest.
+logs and events, the state where it is there, then earlier steps' batches. What does not fit is left out and named
+in the manifest.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from .._rooms import schemas
 from ..ledger import layout
-from . import FOLDER, MANIFEST, around, rng
+from . import FOLDER, MANIFEST, absent, around, rng
 from . import held as held_
 from . import state as state_
 from .folder import Folder, TooBig
@@ -62,7 +63,8 @@ def write(held: Held) -> schemas.Bundle:
 
 def _fill(held: Held, path: Path) -> tuple[schemas.BundleManifest, Folder]:
     """Write all parts, the most needed first. A part that fails is left out with the reason."""
-    folder, left_out, absent = Folder(path, held.limit), dict(held.left_out), dict(held.absent)
+    folder, left_out, missing = Folder(path, held.limit), dict(held.left_out), dict(held.absent)
+    missing |= absent.of_step(held)
 
     def part(what: str, write_it: Callable[[], Any]) -> Any:
         try:
@@ -82,31 +84,32 @@ def _fill(held: Held, path: Path) -> tuple[schemas.BundleManifest, Folder]:
         "facts of the step",
         lambda: folder.json("step.json", _facts(held), "signals, parameter groups, scaler, clipping"),
     )
-    part("random states", lambda: _random(held, folder))
+    states = bool(part("random states", lambda: _random(held, folder)))
     steps: dict[int, schemas.BundleStep] = {}
     for kept in [k for k in held.steps if k.step == held.step]:
-        steps[kept.step] = _batches(held, kept, folder, left_out)
+        steps[kept.step] = _batches(held, kept, folder, left_out, states=states)
     part(
         "rows around the step",
-        lambda: folder.json("series.json", _rows(held), "rows of the series before and at the step"),
+        lambda: _around_step(held, folder, missing),
     )
-    part("conditions of the run", lambda: _conditions(records, folder, absent))
-    part("events", lambda: folder.json("events.json", around.events(records, held.at), "events at that time"))
-    part("log tails", lambda: _logs(folder, absent))
+    part("conditions of the run", lambda: _conditions(records, folder, missing))
+    part("events", lambda: _events(held, records, folder, missing))
+    part("log tails", lambda: _logs(folder, missing))
     part("loader state", lambda: _loop_state(held, folder, left_out))
-    what = "the code's difference from its revision"
-    part(what, lambda: _code_diff(held, records, folder, absent))
+    part(absent.DIFF, lambda: _code_diff(held, records, folder, missing))
+    state, kept_state = None, held.state
+    if kept_state is not None:  # with it, no update before the step need be made again
+        state = part("weights and optimizer state", lambda: state_.write(kept_state, folder))
     for kept in reversed([k for k in held.steps if k.step != held.step]):
         before = _earlier(kept, folder, left_out)
         if before is None:
             break  # without it no update before it can be made again
         steps[kept.step] = before
-    state, kept_state = None, held.state
-    if kept_state is not None:
-        state = part("weights and optimizer state", lambda: state_.write(kept_state, folder))
     last, first = around.checkpoints(records, held.step, held.parent)
     if last is None:
-        absent["last good checkpoint"] = "none is recorded before this step"
+        missing["last good checkpoint"] = absent.NO_LAST_GOOD
+    if first is None:
+        missing["first bad checkpoint"] = absent.NO_FIRST_BAD
     manifest = schemas.BundleManifest(
         run=held.run,
         segment=held.segment,
@@ -124,7 +127,7 @@ def _fill(held: Held, path: Path) -> tuple[schemas.BundleManifest, Folder]:
         first_bad=first,
         contents=folder.contents,
         left_out=left_out,
-        absent=absent,
+        absent=missing,
         limit=held.limit,
         files=folder.files,
     )
@@ -146,8 +149,8 @@ def _facts(held: Held) -> dict[str, Any]:
     return {"signals": held.signals, "at_alarm": held.now, "steps": steps}
 
 
-def _random(held: Held, folder: Folder) -> None:
-    """The random states of the bad step; those of earlier ones lie with their batches."""
+def _random(held: Held, folder: Folder) -> bool:
+    """The random states of the bad step; those of earlier ones lie with their batches. Whether there are any."""
     kept = next((k for k in held.steps if k.step == held.step), None)
     tensors, facts = _states(kept) if kept is not None else ({}, {})
     if tensors:
@@ -155,6 +158,7 @@ def _random(held: Held, folder: Folder) -> None:
             "rng.safetensors", tensors, "states of the random-number generators before each micro-batch"
         )
         folder.json("rng.json", facts, "what belongs to these states")
+    return bool(tensors)
 
 
 def _states(kept: KeptStep) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -169,9 +173,12 @@ def _states(kept: KeptStep) -> tuple[dict[str, Any], dict[str, Any]]:
     return tensors, facts
 
 
-def _batches(held: Held, kept: KeptStep, folder: Folder, left_out: dict[str, str]) -> schemas.BundleStep:
+def _batches(
+    held: Held, kept: KeptStep, folder: Folder, left_out: dict[str, str], *, states: bool
+) -> schemas.BundleStep:
     """The micro-batches of one step, two files each. Of the bad step it is told whether they are what was fed."""
     out = []
+    folder.set_aside(len(kept.batches))
     for micro, batch in enumerate(kept.batches):
         what = f"batch of step {kept.step:,}, micro-batch {micro}"
         try:
@@ -190,7 +197,7 @@ def _batches(held: Held, kept: KeptStep, folder: Folder, left_out: dict[str, str
             schemas.BundleBatch(
                 micro=micro,
                 kept=whole,
-                rng=micro < len(kept.rng),
+                rng=states and micro < len(kept.rng),
                 fingerprint=known,
                 same=_same(held, batch, known) if whole and known is not None else None,
             )
@@ -206,6 +213,7 @@ def _earlier(kept: KeptStep, folder: Folder, left_out: dict[str, str]) -> schema
     """An earlier step's micro-batches with their random states, in two files; None where they could not be kept."""
     packing = Packing()
     what = f"batches of step {kept.step:,}"
+    folder.set_aside(len(kept.batches))
     try:
         nodes = [packing.pack(f"{micro}", batch) for micro, batch in enumerate(kept.batches)]
         name = f"batches/step{kept.step}"
@@ -268,15 +276,29 @@ def _time(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def _conditions(records: list[schemas.Record], folder: Folder, absent: dict[str, str]) -> None:
+def _around_step(held: Held, folder: Folder, missing: dict[str, str]) -> None:
+    rows = _rows(held)
+    missing.update(absent.of_rows(rows))
+    folder.json("series.json", rows, "rows of the series before and at the step")
+
+
+def _events(held: Held, records: list[schemas.Record], folder: Folder, missing: dict[str, str]) -> None:
+    found = around.events(records, held.at)
+    if not found:
+        missing["hardware and software events"] = absent.no_event(held.watched)
+    folder.json("events.json", found, f"events of machines and software near the alarm: {len(found)}")
+
+
+def _conditions(records: list[schemas.Record], folder: Folder, missing: dict[str, str]) -> None:
     found = around.conditions(records)
     if not found:
-        absent["conditions of the run"] = "no record of them is in this ledger yet"
+        missing["conditions of the run"] = "no record of them is in this ledger yet"
+    missing.update(absent.of_records(records))
     what = "code, environment, config, effective values, topology: records with their ids"
     folder.json("run.json", {"records": found}, what)
 
 
-def _code_diff(held: Held, records: list[schemas.Record], folder: Folder, absent: dict[str, str]) -> None:
+def _code_diff(held: Held, records: list[schemas.Record], folder: Folder, missing: dict[str, str]) -> None:
     digest, text = around.diff(held.ledger, records)
     if text is not None:
         folder.json(
@@ -285,13 +307,13 @@ def _code_diff(held: Held, records: list[schemas.Record], folder: Folder, absent
             "what the code differs in from its revision, masked",
         )
     elif digest is not None:
-        absent["the code's difference from its revision"] = f"blob {digest} is not in this ledger yet"
+        missing[absent.DIFF] = f"blob {digest} is not in this ledger yet"
 
 
-def _logs(folder: Folder, absent: dict[str, str]) -> None:
+def _logs(folder: Folder, missing: dict[str, str]) -> None:
     found = list(around.logs())
     if not found:
-        absent["log tails"] = (
+        missing["log tails"] = (
             "no log file of this process is known (a handler's file, or output that goes to a file)"
         )
         return

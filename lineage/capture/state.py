@@ -149,10 +149,18 @@ def _buffers(w: Watched, lanes: Lanes) -> Found | None:
     named = dict(w.buffers())
     if not named:
         return None
-    facts = {"dtypes": state_facts.dtypes(named.values()), "not_saved": state_facts.not_saved(w.model)}
+    facts = {"dtypes": state_facts.dtypes(named.values())}
     if _broadcast(w.model):
         facts["from_rank"] = "0"
-    return _with(lanes.found(named), facts)
+    found = _with(lanes.found(named), facts)
+    return found[0], found[1] | kinds_of_buffers(w.model, lanes.digests(named)), found[2]
+
+
+def kinds_of_buffers(model: Any, digests: Mapping[str, str]) -> dict[str, str]:
+    """Names and one digest for each kind of buffers that is lost in a way of its own; `digests`: name -> digest."""
+    kinds = state_facts.kinds_of_buffers(model, digests)
+    names = {kind: state_facts.some(found, ", ") for kind, found in kinds.items()}
+    return names | {f"digest_{kind}": d.root({n: digests[n] for n in found}) for kind, found in kinds.items()}
 
 
 def _broadcast(model: Any) -> bool:

@@ -29,14 +29,23 @@ def ties(model: Any) -> str:
     return some([" = ".join(same) for same in sorted(groups)], "; ")
 
 
-def not_saved(model: Any) -> str:
-    """Buffers that no state_dict holds (`persistent=False`), in name order."""
-    found = {
-        clean(f"{prefix}.{name}" if prefix else name)
-        for prefix, module in model.named_modules()
-        for name in getattr(module, "_non_persistent_buffers_set", ())
-    }
-    return some(sorted(found), ", ")
+def kinds_of_buffers(model: Any, named: Iterable[str]) -> dict[str, list[str]]:
+    """Buffers that are lost in ways of their own: kind -> names, in name order; a kind that has none is left out.
+
+    `not_saved`: no state_dict holds them (`persistent=False`). `statistics`: what batch normalisation has seen, which
+    each rank has for itself. A buffer that is both stands under the first.
+    """
+    kinds: dict[str, set[str]] = {"not_saved": set(), "statistics": set()}
+    for prefix, module in model.named_modules():
+        lead = f"{prefix}." if prefix else ""
+        unsaved = {clean(lead + name) for name in getattr(module, "_non_persistent_buffers_set", ())}
+        kinds["not_saved"] |= unsaved
+        if getattr(module, "track_running_stats", False):
+            kinds["statistics"] |= {clean(lead + name) for name in STATISTICS} - unsaved
+    return {kind: sorted(found) for kind, names in kinds.items() if (found := names & set(named))}
+
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def some(found: list[str], between: str) -> str:

@@ -200,6 +200,9 @@ def parse_json(data: bytes, name: str) -> Any:
     """JSON from bytes of a file. Raises `Damaged`, and `Unreadable` for a Git LFS pointer in its place."""
     if data.startswith(_POINTER):
         raise Unreadable(f"{name} is a Git LFS pointer: the file itself was not downloaded (`git lfs pull`)")
+    if not data.strip(b"\0"):
+        what = "is empty" if not data else "holds zeros alone"
+        raise Damaged(f"{name} {what}: it was never written to the disk, as after a loss of power")
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Protocol
@@ -93,7 +94,9 @@ def look_into(
             # Whatever stands where a number or a name is due, a look ends with words.
             told = f"what its files say of it does not fit together ({type(e).__name__}); nothing was run"
             taking.failed(c, Damaged(told), c.name, None)
+        taking.torn(c)
         ranks.world(c, world, sharded=bool(c.facts.get("zero_stage")))
+        _named(c)
         if c.step is None and chosen is not safetensors and c.format != opaque.NAME:
             c.find(
                 "LIN-K018",
@@ -107,6 +110,25 @@ def look_into(
     c.files, c.bytes = len(folder.entries), sum(e.size for e in folder.entries.values())
     c.opened, c.bytes_read = folder.opened, folder.bytes_read
     return c
+
+
+_NAMED = re.compile(r"(?:^|[-_=.])(?:global_?step|step|iter|iteration)[-_=]?(\d+)", re.IGNORECASE)
+
+
+def _named(c: Contents) -> None:
+    """Hold the step against the one in the checkpoint's name; off by one is a matter of where counting begins."""
+    told = _NAMED.search(c.name)
+    if told is None or c.step is None or abs(int(told[1]) - c.step) < 2:
+        return
+    if any(f.code == "LIN-K012" and c.name in f.text for f in c.findings):  # its reader said so already
+        return
+    c.find(
+        "LIN-K012",
+        "differs",
+        f"its name is {c.name}, and it says step {c.step:,} ({c.step_from})",
+        "Look which of the two is true of the weights; a resume believes the file.",
+        certain=False,
+    )
 
 
 def _asked(form: Format, folder: Folder) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import safetensors_file, torch_file
+from . import ends, safetensors_file, torch_file
 from .contents import Contents, Severity
 from .errors import CheckpointError, CutOff, Damaged, Hostile, Refused, TooBig
 from .folder import Folder
+from .sources import AHEAD
 
 T = TypeVar("T")
+MOST = 32
+"""Files of one kind that are taken apart."""
 _AGAIN = (
     "Do not resume from it; take an earlier checkpoint, or copy the file again from where it was written."
 )
@@ -51,12 +54,27 @@ def attempt(
         return None
 
 
-def torch(c: Contents, folder: Folder, name: str, component: str | None) -> torch_file.TorchFile | None:
+def torch(
+    c: Contents, folder: Folder, name: str, component: str | None, severity: Severity = "fails"
+) -> torch_file.TorchFile | None:
     """A file of torch.save, taken apart; None and a finding where that fails."""
-    made = attempt(c, name, component, lambda: torch_file.read(folder, name))
+    made = attempt(c, name, component, lambda: torch_file.read(folder, name), severity)
     for problem in made.problems if made else ():
-        c.find("LIN-K002", "fails", problem, _AGAIN, component)
+        c.find("LIN-K002", severity, problem, _AGAIN, component)
     return made
+
+
+def each(
+    c: Contents, folder: Folder, names: list[str], component: str | None, severity: Severity = "fails"
+) -> dict[str, torch_file.TorchFile]:
+    """Files of one kind, such as one for each rank: up to `MOST` are taken apart, of the others the ends are read."""
+    some = names if len(names) <= MOST else [*names[: MOST - 4], *names[-4:]]
+    folder.ahead(some, first=48, last=AHEAD)
+    found = {n: made for n in some if (made := torch(c, folder, n, component, severity)) is not None}
+    rest = [n for n in names if n not in set(some)]
+    if cut := attempt(c, names[0], component, lambda: ends.cut_off(folder, rest), severity) if rest else None:
+        c.find("LIN-K002", severity, ends.said(folder, cut), _AGAIN, component)
+    return found
 
 
 def safetensors(c: Contents, folder: Folder, name: str) -> safetensors_file.Header | None:
@@ -70,6 +88,14 @@ def safetensors(c: Contents, folder: Folder, name: str) -> safetensors_file.Head
 def json(c: Contents, folder: Folder, name: str, component: str | None = None) -> Any:
     """A JSON file; None and a finding where it cannot be read."""
     return attempt(c, name, component, lambda: folder.json(name))
+
+
+def torn(c: Contents) -> None:
+    """A component is not all there when a file of it cannot be read, whatever else was found of it."""
+    for f in c.findings:
+        part = c.parts.get(f.component or "")
+        if f.code in ("LIN-K002", "LIN-K013", "LIN-K014", "LIN-K015") and part and part.status == "present":
+            part.status = "partial"
 
 
 def refusals(c: Contents, folder: Folder) -> None:

@@ -120,7 +120,21 @@ def read_from(f: Bytes, name: str, patience: int = MOST_PICKLE) -> TorchFile:
         return _legacy(f, name, patience)
     if not any(head):
         raise Damaged(f"{name} begins with zeros: it was never written to the disk, as after a loss of power")
-    raise Damaged(f"{name} is no file of torch.save (it begins with {head[:8].hex(' ')})")
+    what = _plain_pickle(f, head)
+    raise Damaged(f"{name} is {what}no file of torch.save (it begins with {head[:8].hex(' ')})")
+
+
+def _plain_pickle(f: Bytes, head: bytes) -> str:
+    """A word for a pickle that is not of torch.save. Raises `Hostile`: `torch.load` would run it all the same.
+
+    torch/serialization.py, `_legacy_load`: whatever is no zip is unpickled first, and its magic number asked after.
+    """
+    f.seek(0)
+    try:
+        pickles.read(f.read(_FIRST))
+    except (CutOff, Damaged):
+        return ""
+    return "a plain pickle, and " if head[:1] == b"\x80" else ""
 
 
 def _zip(f: Any, name: str, patience: int) -> TorchFile:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from .pickle_values import TensorRef
+from .pickle_values import Made, Named, TensorRef
 
 _WORDS: dict[str, tuple[str, ...]] = {
     "weights": (
@@ -53,9 +55,44 @@ STEP_KEYS = ("global_step", "global_steps", "step", "iteration", "iter", "num_up
 """Keys at the top of a saved dict that hold the count of completed updates."""
 
 
+_RANKED = re.compile(r"(?:[._-]*(?:dp[._-]?)?rank)?[._-]*\d+$")
+"""A rank, or another number, behind a name: `rng_3`, `dataloader_rank_3`."""
+_STATE = re.compile(r"_state(?:s|_dict)?(?:_all)?$")
+
+
 def component(key: object) -> str | None:
-    """The component that a key names; None where it names none."""
-    return _OF.get(str(key).lower())
+    """The component that a key names, a number and `state` behind it left out; None where it names none."""
+    word = str(key).lower()
+    for bare in (word, _RANKED.sub("", word), _STATE.sub("", _RANKED.sub("", word))):
+        if found := _OF.get(bare):
+            return found
+    parts = set(re.split(r"[^a-z]+", word))
+    random = parts & {"rng", "rngs"} or ("random" in parts and parts & {"state", "states", "seed"})
+    return "rng" if random else None
+
+
+_PRECISION = ("dtype", "precision", "mixed_precision", "amp_dtype", "torch_dtype", "fp16", "half")
+_HALF = ("float16", "fp16", "half", "16", "16-mixed", "torch.float16")
+
+
+def half(value: Any) -> str | None:
+    """The setting in a saved dict that says the run trains in fp16, as `config.dtype`; None where none does."""
+    for path, v in _settings(value, "", 3):
+        key = path.rpartition(".")[2].lower()
+        said = v.name if isinstance(v, Named) else v
+        if key in _PRECISION and (
+            (said is True and key in ("fp16", "half")) or (isinstance(said, str) and said.lower() in _HALF)
+        ):
+            return path
+    return None
+
+
+def _settings(value: Any, lead: str, depth: int) -> Iterator[tuple[str, Any]]:
+    inner = value.state if isinstance(value, Made) else value
+    for key, v in inner.items() if isinstance(inner, dict) and depth else ():
+        if isinstance(key, str) and component(key) is None:
+            yield lead + key, v
+            yield from _settings(v, f"{lead}{key}.", depth - 1)
 
 
 def whole(value: Any) -> int | None:

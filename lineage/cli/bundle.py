@@ -8,8 +8,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from .._rooms import schemas
 from ..bundle import MANIFEST, reading, verifying
 from .common import CliError, Exit, Json, console, emit, find, short, step_text, table
+
+BATCHES = "batches/"
+"""Its files are not named one by one: what is in them stands by step."""
 
 app = typer.Typer(
     name="bundle",
@@ -54,16 +58,17 @@ def show(place: Place = None, as_json: Json = False) -> None:
     if as_json:
         emit([{"path": b.path, "root": b.root, "manifest": b.manifest} for b in found])
         return
+    _unread(path, found)
     if not found:
         console.print(
-            f"No bundle in {path}. A bundle is written by the training process at the onset of an alarm."
+            f"No bundle that can be read in {path}. The training process writes one at the onset of an alarm."
         )
         return
     rows = table("step", "rank", "segment", "alarm", "micro-batches", "weights", "bytes", "folder")
     for b in found:
         m = b.manifest
         kept = sum(x.kept for s in m.steps if s.step == m.step for x in s.batches)
-        size = f"{sum(f.size for f in m.files):,}"
+        size = f"{_size(b):,}"
         state = "yes" if m.state is not None else "no"
         rows.add_row(
             step_text(m.step),
@@ -78,6 +83,22 @@ def show(place: Place = None, as_json: Json = False) -> None:
     console.print(rows)
 
 
+def _unread(path: Path, found: list[reading.Bundle]) -> None:
+    """Say which bundles are there and are not listed: evidence that is damaged is not passed over."""
+    read = {b.path for b in found}
+    for p in bundle_folders(path):
+        if p in read:
+            continue
+        c = verifying.verify(p)
+        for text in [*c.wrong, *c.partial]:
+            console.print(f"[bold red]not listed:[/] {escape(str(p))}: {escape(text)}")
+
+
+def bundle_folders(path: Path) -> list[Path]:
+    """All bundles below a folder, also those that were never finished and those whose manifest is damaged."""
+    return [p for p in sorted(path.rglob("*rank*-step*")) if p.is_dir()]
+
+
 def _show(b: reading.Bundle) -> None:
     m = b.manifest
     console.print(
@@ -87,16 +108,10 @@ def _show(b: reading.Bundle) -> None:
         f"run {m.run}, segment {short(m.segment)}, {m.world_size} ranks, taken after {step_text(m.done)} updates"
     )
     console.print(f"{b.root}")
-    for s in m.steps:
-        kept, rng = sum(x.kept for x in s.batches), sum(x.rng for x in s.batches)
-        console.print(
-            f"  step {step_text(s.step)}: {kept} of {len(s.batches)} micro-batches, random states before {rng}"
-        )
-        for x in s.batches:
-            if x.same is False:
-                console.print(
-                    f"    [bold red]micro-batch {x.micro} is not as it was fed:[/] the loop wrote into it"
-                )
+    console.print(
+        f"{len(m.files) + 1} files, {_size(b):,} bytes of at most {m.limit:,} (setting bundle_bytes)"
+    )
+    _steps(m)
     if m.state is not None:
         after = m.state.updates_after
         console.print(
@@ -109,7 +124,10 @@ def _show(b: reading.Bundle) -> None:
                 f"  {what} checkpoint: step {step_text(ck.step)}, {escape(str(ck.path))} ({short(ck.uid)})"
             )
     for name, what in m.contents.items():
-        console.print(f"  {name}: {escape(what)}")
+        if not name.startswith(BATCHES):
+            console.print(f"  {name}: {escape(what)}")
+    if many := sum(name.startswith(BATCHES) for name in m.contents):
+        console.print(f"  {BATCHES}: these micro-batches, {many} files")
     for what, why in m.left_out.items():
         console.print(f"[bold yellow]left out:[/] {escape(what)}: {escape(why)}")
     for what, why in m.absent.items():
@@ -119,14 +137,35 @@ def _show(b: reading.Bundle) -> None:
     )
 
 
+def _size(b: reading.Bundle) -> int:
+    """Bytes of a bundle, its manifest among them."""
+    return sum(f.size for f in b.manifest.files) + (b.path / MANIFEST).stat().st_size
+
+
+def _steps(m: schemas.BundleManifest) -> None:
+    """Steps whose batches are in it: the bad one by itself, earlier ones of a kind together."""
+    alike: list[tuple[str, list[int]]] = []
+    for s in m.steps:
+        kept, rng = sum(x.kept for x in s.batches), sum(x.rng for x in s.batches)
+        text = f"{kept} of {len(s.batches)} micro-batches, random states before {rng}"
+        if alike and alike[-1][0] == text and alike[-1][1][-1] == s.step - 1 and s.step != m.step:
+            alike[-1][1].append(s.step)
+        else:
+            alike.append((text, [s.step]))
+    for text, steps in alike:
+        first, last = step_text(steps[0]), step_text(steps[-1])
+        named = f"step {first}: {text}" if first == last else f"steps {first} to {last}: {text}, each"
+        console.print(f"  {named}")
+    for x in (x for s in m.steps for x in s.batches if x.same is False):
+        console.print(f"    [bold red]micro-batch {x.micro} is not as it was fed:[/] the loop wrote into it")
+
+
 @app.command("verify")
 def verify(place: Place = None, as_json: Json = False) -> None:
     """Digest every file of a bundle again, or of all bundles in a folder or a run."""
     path = folder_of(place)
-    if (path / MANIFEST).is_file() or path.name.startswith(".rank"):
-        paths = [path]
-    else:
-        paths = [p for p in sorted(path.rglob("*rank*-step*-*")) if p.is_dir()]
+    single = (path / MANIFEST).is_file() or path.name.startswith(".rank")
+    paths = [path] if single else bundle_folders(path)
     if not paths:
         raise CliError(
             f"no bundle in {path}; `lineage bundle show RUN` lists those of a run", Exit.CANNOT_TELL

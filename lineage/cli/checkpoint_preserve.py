@@ -15,6 +15,7 @@ from ..ledger import evidence, evidence_store, hashing, layout, reader, sidecars
 from ..ledger.file_check import InStore
 from ..ledger.scan import heads
 from ..ledger.seal import seal
+from ..recorder.protection import Protection
 from ..recorder.quarantine import beside
 from .common import CliError, Exit, Json, Subject, console, emit, root, step_text
 from .incident import Method, cost_text, kept_text, method_of
@@ -147,12 +148,14 @@ def _mark(path: str, ledger: Path | None, mark: Any, why: str | None, *, as_json
     else:
         step = step_text(found.node.checkpoint.step)
         console.print(f"{mark}: the checkpoint of step {step} ({found.node.uid})")
+        if mark == "released" and (why_still := Protection(found.subject.ledger.path).holds(found.source)):
+            console.print(f"rotation still leaves it: {escape(why_still)}")
 
 
 def find(path: str, ledger: Path | None) -> Found:
     """The checkpoint that is meant, and its ledger. Raises `CliError`."""
-    url = evidence_store.is_url(path)
-    source: Path | str = path if url else Path(path).expanduser().absolute()
+    source = evidence_store.placed(path)
+    source = source.expanduser().absolute() if isinstance(source, Path) else source
     if isinstance(source, Path) and not source.exists():
         raise CliError(f"there is no {source}. Name a checkpoint's folder or file.")
     told = _sidecar(source)

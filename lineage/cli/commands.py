@@ -83,7 +83,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
-        self.commands = Lazily(MODULES)  # type: ignore[assignment]
+        self.commands = Lazily(MODULES)
 
 
 def _make(name: str, module: str) -> Any:

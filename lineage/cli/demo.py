@@ -222,6 +222,9 @@ def _where(story: Any, say: Any) -> dict[str, Any]:
     except ImportError as e:
         say(f"  report   not written: {escape(str(e))}")
     say(f"  ledger   {_program('lineage')} show {_from_here(ledger)}")
+    if subject.ledger.of("incident"):
+        say(f"  incident {_program('lineage')} incident {_from_here(ledger)}")
+        say("           its step is made again with --with lineage.demo.replay:build")
     if story.tracker != "none":
         alias = subject.ledger.of("run")[-1].payload.aliases[0]
         say(f"  tracker  {_program('mlflow')} ui --port 5000 --backend-store-uri {story.tracker}")

@@ -15,7 +15,7 @@ from ..recorder.mitigations import text
 from . import incident_facts, judging
 from .common import CliError, Exit, Json, Run, Subject, console, emit, ending, find, short
 from .incident_facts import Which
-from .incident_writing import By, Links, links, who, write
+from .incident_writing import By, Links, filled, links, who, write
 
 NAME = "cause"
 FAMILIES = get_args(schemas.Family)
@@ -49,14 +49,17 @@ def command(
         )
     if not said.strip():
         raise CliError("--text says what broke it, or what was tried")
+    filled(text=said, by=by)
     subject = find(run)
     life = incident_facts.choose(subject, which, incident_facts.command_name(subject, run))
     payloads: list[schemas.Model] = []
-    shown = "unknown"
+    shown, raised = "unknown", list[str]()
     if replay is not None:
         if family not in FAMILIES:
             raise CliError(f"--family takes {', '.join(FAMILIES)}; not {family!r}")
-        payloads.append(_cause(subject, life.uid, replay, family, said, by))
+        cause = _cause(subject, life.uid, replay, family, said, by)
+        payloads.append(cause)
+        raised = _raised(subject, cause)
         shown = f"{family}: {said}"
     payloads.append(life.adds("diagnosed", note=text(said), links=links(link), by=who(by)))
     write(subject, life.segment, payloads, caused_by=life.records[-1:])
@@ -64,6 +67,8 @@ def command(
         emit({"incident": life.uid, "records": payloads})
     else:
         console.print(f"incident {short(life.uid)} is diagnosed as far as it goes: {escape(shown)}")
+        if raised and family not in raised:
+            console.print(f"the replay itself raises {', '.join(raised)}: that it is {family} is said by you")
     raise ending(Exit.OK, judging.damage(subject), as_json=as_json)
 
 
@@ -87,6 +92,12 @@ def _cause(
         raise CliError(
             f"{e} So it is no proof of a cause; --unknown writes down what was tried instead", Exit.FOUND
         ) from None
+
+
+def _raised(subject: Subject, cause: schemas.RootCause) -> list[str]:
+    """The families that the proving replay raises."""
+    of = [r.payload for r in subject.ledger.of("replay") if r.payload.uid == cause.proof.replay]
+    return list(dict.fromkeys(e.family for p in of for e in p.effects if e.direction == "raises"))
 
 
 def add(app: typer.Typer) -> None:

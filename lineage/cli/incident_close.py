@@ -12,7 +12,7 @@ from ..recorder.mitigations import text
 from . import incident_facts, judging
 from .common import CliError, Exit, Json, Run, console, emit, ending, find, short
 from .incident_facts import Which
-from .incident_writing import By, Despite, Links, Told, links, messages, who, write
+from .incident_writing import By, Despite, Links, Told, filled, links, messages, who, write
 
 NAME = "close"
 
@@ -32,6 +32,7 @@ def command(
         raise CliError(
             "--why says what was learnt. That training goes on is no reason: it does not tell the cause"
         )
+    filled(why=why, despite=despite, told=told, by=by)
     subject = find(run)
     name = incident_facts.command_name(subject, run)
     life = incident_facts.choose(subject, which, name)

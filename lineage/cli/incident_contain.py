@@ -13,7 +13,7 @@ from ..recorder.mitigations import text
 from . import incident_facts, judging
 from .common import Exit, Json, Run, console, emit, ending, find, short
 from .incident_facts import Which
-from .incident_writing import By, Links, Told, links, messages, who
+from .incident_writing import By, Links, Told, filled, links, messages, who
 from .preserving import name_later, open_journal
 
 NAME = "contain"
@@ -34,6 +34,7 @@ def command(
 
     It stops no job: it records that you did.
     """
+    filled(how=how, told=told, by=by)
     subject = find(run)
     name = incident_facts.command_name(subject, run)
     life = incident_facts.choose(subject, which, name)

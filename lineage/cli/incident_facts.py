@@ -148,18 +148,38 @@ def facts(subject: Subject, life: Life, run: str) -> Facts:
         bad=bad,
         unmarked=len(found.unmarked),
         bundle=_bundle(subject, life, cell),
+        bundles=_bundles(subject, life, cell),
+        others=len({r.rank for r in _of_step(subject, life, cell)}) > 1,
         events=tuple(near),
     )
 
 
+def _there(subject: Subject, life: Life) -> list[schemas.Record]:
+    """The records of the incident's bundles that are there."""
+    root = subject.ledger.path
+    found = subject.ledger.of("bundle", life.segment)
+    return [r for r in found if (root / r.payload.location / BUNDLE_MANIFEST).is_file()]
+
+
+def _of_step(subject: Subject, life: Life, cell: schemas.Cell | None) -> list[schemas.Record]:
+    """Of them, those of the first bad step."""
+    step = cell.step if cell else life.latest.first_bad_step
+    return [r for r in _there(subject, life) if r.payload.first_bad_step == step]
+
+
 def _bundle(subject: Subject, life: Life, cell: schemas.Cell | None) -> str | None:
     """The folder of the bundle to make the step again from: the first bad rank's, else another's of that step."""
-    root = subject.ledger.path
-    mine = [
-        r
-        for r in subject.ledger.of("bundle", life.segment)
-        if (root / r.payload.location / BUNDLE_MANIFEST).is_file()
-    ]
     rank, step = (cell.rank, cell.step) if cell else (life.latest.first_bad_rank, life.latest.first_bad_step)
+    mine = _there(subject, life)
     best = sorted(mine, key=lambda r: (r.payload.first_bad_step != step, r.rank != rank, r.at))
-    return shlex.quote(str(root / best[0].payload.location)) if best else None
+    return shlex.quote(str(subject.ledger.path / best[0].payload.location)) if best else None
+
+
+def _bundles(subject: Subject, life: Life, cell: schemas.Cell | None) -> str | None:
+    """The folder with a bundle of the first bad step of every rank, for a replay at the run's size."""
+    mine = _of_step(subject, life, cell)
+    info = subject.graph.segments.get(life.segment)
+    world = (info.world_size if info else None) or 1
+    if world < 2 or {r.rank for r in mine} != set(range(world)):
+        return None
+    return shlex.quote(str((subject.ledger.path / mine[0].payload.location).parent))

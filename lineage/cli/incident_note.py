@@ -11,7 +11,7 @@ from ..recorder.mitigations import text
 from . import incident_facts, judging
 from .common import CliError, Exit, Json, Run, console, emit, ending, find, short
 from .incident_facts import Which
-from .incident_writing import By, Links, Told, links, messages, who, write
+from .incident_writing import By, Links, Told, filled, links, messages, who, write
 
 NAME = "note"
 
@@ -35,6 +35,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Add to an incident. Nothing is taken back, and nothing is sent anywhere."""
+    filled(owner=owner, text=said, told=told, by=by)
     subject = find(run)
     name = incident_facts.command_name(subject, run)
     life = incident_facts.choose(subject, which, name)

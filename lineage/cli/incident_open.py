@@ -12,7 +12,7 @@ from .._rooms import schemas
 from ..recorder.mitigations import concept_of, text
 from . import incident_facts, judging
 from .common import CliError, Exit, Json, Run, Subject, console, emit, ending, find, short
-from .incident_writing import By, Links, Told, links, messages, who, write
+from .incident_writing import By, Links, Told, filled, links, messages, who, write
 from .preserving import name_later, open_journal
 
 NAME = "open"
@@ -40,6 +40,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Open an incident by hand. It stops no training: that is yours, or `on_alarm="request_stop"`."""
+    filled(title=title, owner=owner, told=told, by=by)
     subject = find(run)
     name = incident_facts.command_name(subject, run)
     if not subject.ledger.segments:

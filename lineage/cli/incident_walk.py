@@ -57,6 +57,7 @@ def _data(f: Facts, items: list[Item]) -> dict[str, Any]:
                 "text": i.text,
                 "commands": list(i.commands),
                 "warnings": list(i.warnings),
+                "see": list(i.see),
             }
             for i in items
         ],
@@ -112,6 +113,8 @@ def _next(following: Item | None) -> None:
         console.print(f"    [bold]{escape(line)}[/]")
     if not following.commands:
         console.print(f"    {escape(following.text)}")
+    for line in following.see:
+        console.print(f"    [dim]see {escape(line)}[/]")
 
 
 def add(app: typer.Typer) -> None:

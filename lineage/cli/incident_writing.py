@@ -46,6 +46,32 @@ Despite = Annotated[
 ]
 
 
+PLACEHOLDERS = (
+    "NAME",
+    "WHO",
+    "WHO: WHAT",
+    "HOW IT WAS STOPPED",
+    "WHAT WAS TRIED",
+    "WHAT BROKE IT",
+    "WHAT WAS LEARNT",
+    "WHAT IS WRONG",
+    "REASON",
+)
+"""What stands in the commands that are shown where a person has the word."""
+
+
+def filled(**said: str | Sequence[str] | None) -> None:
+    """Refuse what was copied with a command and not filled in. Raises `CliError`.
+
+    Args:
+        said: option, without its dashes -> what was given.
+    """
+    for option, value in said.items():
+        for one in [value] if isinstance(value, str) else value or ():
+            if one.strip() in PLACEHOLDERS:
+                raise CliError(f"--{option} {one!r} stands for words of yours; write them in its place")
+
+
 def who(by: str | None) -> str | None:
     """The name that stands in the record."""
     if by:

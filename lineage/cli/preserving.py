@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .._rooms import schemas
 from ..capture.pseudonym import node
+from ..judge.graph import Node
 from ..judge.incident_life import lives
 from ..judge.quarantined import quarantine
 from ..ledger import evidence, evidence_store, hashing, layout
@@ -45,7 +46,7 @@ class Item:
 
 def place_of(path: str) -> Path | str:
     """A checkpoint's place as it is recorded: a path, or a URL."""
-    return path if evidence_store.is_url(path) else Path(path)
+    return evidence_store.placed(path)
 
 
 def plan(subject: Subject, segment: str, bad: schemas.FirstBad) -> list[Item]:
@@ -59,7 +60,7 @@ def plan(subject: Subject, segment: str, bad: schemas.FirstBad) -> list[Item]:
         found = nodes.get(uid or "")
         if found and found.checkpoint.path:
             known = found.checkpoint.manifest
-            items.append(Item(what, place_of(found.checkpoint.path), uid, known=known))
+            items.append(Item(what, _at_hand(subject, found), uid, known=known))
     captured = subject.ledger.path / "captured" / segment
     if any(captured.glob("**/batches*")):
         items.append(Item("first bad batch", captured))
@@ -70,6 +71,19 @@ def plan(subject: Subject, segment: str, bad: schemas.FirstBad) -> list[Item]:
     ]
     items.append(Item("rank files", ledger, members=sorted(ranks)))
     return items
+
+
+def _at_hand(subject: Subject, node: Node) -> Path | str:
+    """Where a checkpoint is: where it was saved or moved to; where it is gone from there, what was kept of it."""
+    saved = place_of(str(node.checkpoint.path))
+    if isinstance(saved, str) or saved.exists():
+        return saved
+    told = {e for m in node.marks if m.mark == "preserved" for e in m.evidence}
+    for r in reversed(subject.ledger.of("preserved")):
+        kept = subject.ledger.path / r.payload.location if r.payload.at is None else place_of(r.payload.at)
+        if r.id in told and isinstance(kept, Path) and kept.exists():
+            return kept
+    return saved
 
 
 def costs(subject: Subject, items: Sequence[Item], method: evidence.Method) -> dict[str, evidence.Cost | str]:

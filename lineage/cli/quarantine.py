@@ -193,7 +193,7 @@ def _print(
         found.bad.values(), key=lambda q: (q.node.checkpoint.step if q.node else -1, q.checkpoint)
     ):
         word = "marked before" if q.checkpoint not in new else "WOULD BE MARKED" if dry_run else "marked now"
-        place = escape((q.node.checkpoint.path if q.node else None) or short(q.checkpoint))
+        place = escape(_place(q))
         of = (
             f"step {step_text(q.node.checkpoint.step)} of segment {subject.graph.number(q.node.segment)}"
             if q.node
@@ -214,3 +214,10 @@ def _print(
         )
     if done:
         console.print("`lineage sync` shows the marks in the tracker")
+
+
+def _place(q: Quarantined) -> str:
+    """Where a checkpoint is. What lies at the path of one that was deleted or written over is another one."""
+    if q.node is not None and q.node.deleted:
+        return f"{short(q.checkpoint)}, whose files are gone"
+    return (q.node.checkpoint.path if q.node else None) or short(q.checkpoint)

@@ -34,7 +34,7 @@ from .common import (
 )
 from .default_command import Decides
 from .incident_facts import Which
-from .incident_writing import By, Despite, Told, messages, who, write
+from .incident_writing import By, Despite, Told, filled, messages, who, write
 
 NAME = "decide"
 app = typer.Typer(
@@ -85,6 +85,7 @@ def decide(
 
     Refused while evidence is missing that is still there to be held, or that was deleted.
     """
+    filled(owner=owner, told=told, despite=despite, by=by)
     subject = find(run)
     name = incident_facts.command_name(subject, run)
     life = incident_facts.choose(subject, which, name)

@@ -8,12 +8,13 @@ import typer
 from rich.markup import escape
 
 from ..judge import trajectory
+from ..judge.carried_out import carried_out
 from ..judge.first_hour import resumed
 from ..recorder.mitigations import text
 from . import incident_facts, judging, recover_compare, recover_gathered
 from .common import CliError, Exit, Json, Run, console, emit, ending, find, short
 from .incident_facts import Which
-from .incident_writing import By, Despite, Told, messages, who, write
+from .incident_writing import By, Despite, Told, filled, messages, who, write
 from .recover_gathered import Horizons
 
 NAME = "declare"
@@ -36,6 +37,7 @@ def command(
 
     That it no longer crashes is not enough, and what broke it stays as open as it was.
     """
+    filled(despite=despite, told=told, by=by)
     subject = find(run)
     name = incident_facts.command_name(subject, run)
     life = incident_facts.choose(subject, which, name)
@@ -46,6 +48,12 @@ def command(
     elif resumed(facts) is None:
         missing.append("no segment started from the restart point since the decision")
     found = recover_gathered.compare(subject, life, facts, segment, recover_gathered.horizons(at))
+    if life.recoveries:
+        decided = life.recoveries[-1].payload
+        missing += [
+            f"segment {found.segment} did not do as was decided: {odd}"
+            for odd in carried_out(subject.ledger.records, decided, found.record.segment, silent=False)
+        ]
     if trajectory.outside(found.record.horizons) or not trajectory.judged(found.record.horizons):
         missing.append(trajectory.summary(found.record.horizons))
     if not as_json:

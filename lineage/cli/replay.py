@@ -117,7 +117,9 @@ def command(
             spec=with_,
         )
         replaying = Replaying(bundle, asked, here)
-        found = [replaying.control()] if control or not changes else []
+        alone = [c.name for c in changes] == ["single-device"]
+        known = replaying.at_size() if alone and control else None
+        found = [replaying.control()] if known is None and (control or not changes) else []
         if changes:
             found.append(replaying.changed())
     except (building.BuildError, conditions.ConditionError, reading.BundleError) as e:
@@ -128,7 +130,7 @@ def command(
     if as_json:
         emit(found)
     else:
-        replay_shown.show(bundle, here, found, recorded=record and target is not None)
+        replay_shown.show(bundle, here, found, recorded=target if record else None, known=known)
     _leave(found, here)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from .._rooms import schemas
 from ..bundle import reading
-from .common import console, errors, step_text, table
+from ..judge.replay_course import flips
+from .common import console, errors, short, step_text, table
 
 if TYPE_CHECKING:
     from ..replay.where import Where
@@ -21,8 +24,18 @@ WORDS = {
 }
 
 
-def show(bundle: reading.Bundle, here: Where, found: list[schemas.Replay], *, recorded: bool) -> None:
-    """Print the replays of one step, the control first."""
+def show(
+    bundle: reading.Bundle,
+    here: Where,
+    found: list[schemas.Replay],
+    *,
+    recorded: Path | None,
+    known: schemas.Replay | None = None,
+) -> None:
+    """Print the replays of one step, the control first.
+
+    `recorded`: the ledger that they were written into. `known`: a control that was on record before.
+    """
     m = bundle.manifest
     rank = f"[rank {here.rank}] " if here.world > 1 else ""
     console.print(f"{rank}step {step_text(m.step)} of rank {m.rank}: {escape(m.alarm.text)} ({m.alarm.code})")
@@ -32,12 +45,19 @@ def show(bundle: reading.Bundle, here: Where, found: list[schemas.Replay], *, re
     for c in found[0].start.components:
         if c.equal is False:
             console.print(f"[bold red]{c.component} is not as it was recorded[/]")
+    if known is not None:
+        console.print(
+            f"held against the replay {short(known.uid)} on record, of {known.world_size} ranks with nothing changed: "
+            f"{WORDS[known.result]}"
+        )
     for r in found:
         _one(r)
-    if not recorded:
+    if recorded is None:
         errors.print(
             "not recorded: the bundle lies in no ledger, or --no-record was given (--ledger PATH names one)"
         )
+    elif here.rank == 0:
+        console.print(f"\nwritten down; next: [bold]lineage incident {escape(shlex.quote(str(recorded)))}[/]")
 
 
 def _one(r: schemas.Replay) -> None:
@@ -53,7 +73,7 @@ def _one(r: schemas.Replay) -> None:
         console.print(f"  {c.name}: {effect[c.in_effect]}: {escape(c.text)}")
     if r.flips is not None:
         console.print(
-            "  [bold]it flips[/]: it shows in one of the two alone" if r.flips else "  it does not flip"
+            "  [bold]it flips[/]: it shows in one of the two alone" if r.flips else f"  {escape(flips(r))}"
         )
     if r.confounded:
         console.print(

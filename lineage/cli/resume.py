@@ -57,7 +57,7 @@ def command(
 
 def _code(found: list[Resumed], saves: list[schemas.Finding]) -> int:
     told = [*saves, *(f for r in found for f in r.findings)]
-    if any(r.faithful is False for r in found) or any(f.severity != "note" for f in told):
+    if any(r.faithful is False or r.not_in_effect for r in found) or any(f.severity != "note" for f in told):
         return Exit.FOUND
     return Exit.OK if any(r.faithful for r in found) else Exit.CANNOT_TELL
 
@@ -78,6 +78,10 @@ def _print(r: Resumed) -> None:
         rows.add_row(_title(o.component), STATUS.get(o.status, o.status), *ranks, escape(text))
     if r.outcomes:
         console.print(rows)
+    for text in r.not_in_effect:
+        console.print(f"  [red]asked for[/] {escape(text)}")
+    if r.lost is not None and (said := r.lost.text()):
+        console.print(f"  first update: {said}")
     if r.losses is not None:
         console.print(f"  first losses: {escape(r.losses.text())}")
     if r.sizes is not None:
@@ -94,8 +98,12 @@ def _word(r: Resumed) -> str:
         return "[cyan]nothing was recorded that could be compared[/]"
     if r.faithful:
         left = sorted({_title(o.component) for o in r.outcomes if o.status == "not_recorded"})
+        config = (
+            "; [bold red]the config asks for other values than are in effect[/]" if r.not_in_effect else ""
+        )
         return (
             f"[green]what was recorded is restored[/]{'; not recorded: ' + ', '.join(left) if left else ''}"
+            f"{config}"
         )
     names = dict.fromkeys(_title(o.component) for o in r.outcomes if o.status in ("differs", "absent"))
     return f"[bold red]not restored: {', '.join(names)}[/]"
@@ -135,6 +143,8 @@ def _data(r: Resumed) -> dict[str, Any]:
             {"component": o.component, "status": o.status, "ranks": list(o.ranks) or "all", "text": o.text}
             for o in r.outcomes
         ],
+        "not_in_effect": r.not_in_effect,
+        "first_update_factor": r.lost.factor if r.lost is not None else None,
         "first_losses": None
         if r.losses is None
         else [{"step": s.step, "there": s.there, "here": s.here} for s in r.losses.steps],

@@ -123,8 +123,9 @@ def _family(s: Suspect, every: bool, *, alike: int) -> None:
                 f"   {len(lines) - FEW} more that {'fit' if side == 'for' else 'speak against'}: --all"
             )
     if s.next is not None and (every or s.strongest is not None):
-        how = f"  [bold]{escape(s.next.command)}[/]" if s.next.command else ""
-        console.print(f"   next: {escape(s.next.text)}{how}")
+        console.print(f"   next: {escape(s.next.text)}")
+        if s.next.command:
+            console.print(f"     [bold]{escape(s.next.command)}[/]")
     for text in s.missing if every or s.strongest is not None else ():
         console.print(f"   [cyan]not shown:[/] {escape(text)}")
 

@@ -114,9 +114,11 @@ def sync(ledger: Ledger, *aliases: schemas.TrackerAlias, uri: str | None = None)
     names = set(map(key, aliases))
     own = {r.segment for r in ledger.of("run") if names & set(map(key, r.payload.aliases))}
     try:
+        _publish(
+            ledger, own, tracker, delivered, done
+        )  # first: an anchor without its chunk looks like a cut ledger
         _show([r for r in ledger.records if r.segment in own], tracker, page, delivered, done, out)
         out.anchor = _anchor(ledger, [r for r in ledger.of("seal") if r.segment in own], tracker, page)
-        _publish(ledger, own, tracker, delivered, done)
     except trackers.TrackerUnavailable as e:
         out.problems.append(f"the tracker is not available: {e}. Run `lineage sync` again later.")
     except trackers.TrackerRefused as e:

@@ -120,6 +120,24 @@ def _write_branch(w: _Writing, book: Book, branch: Branch, cut: Sequence[Branch]
     journal.close()
 
 
+def append(
+    journal: Journal, ledger: Path, judged: Judged, before: schemas.Regime | None, from_step: int
+) -> None:
+    """Add judged entries to a segment that was imported from something else, with the drift and regimes they make.
+
+    `before`: the regime that holds there. `from_step`: completed updates of the state the segment started from.
+    """
+    judgements = {j.reported: j for j in judged.judgements}
+    w = _Writing(ledger, journal.run, judged.entries, judgements)
+    branch = Branch(1, from_step=from_step, parent=0, entries=list(range(len(judged.entries))))
+    if before is not None:
+        w.regimes[0] = before
+    records = {i: journal.append(e, step=e.placed_at).id for i, e in enumerate(judged.entries)}
+    for i in branch.entries:
+        _write_judgement(w, journal, branch, i, records[i])
+    _write_drifts(w, journal, branch, records)
+
+
 def _write_judgement(w: _Writing, journal: Journal, branch: Branch, i: int, record: str) -> None:
     """The judgement of an entry; what a person reports as changed is a declared mitigation without evidence."""
     entry = w.entries[i]

@@ -253,8 +253,11 @@ class _Around:
         if loaded.get("rng") is None or loaded["rng"] != saved.get("rng"):
             return
         read_again(rec, "rng")
-        if next(c.digest for c in rec.steps.loaded if c.component == "rng") != saved["rng"]:
+        now = next(c for c in rec.steps.loaded if c.component == "rng")
+        if now.digest != saved["rng"]:
             rec.gaps.append(DRAWN)
+            others = [c for c in rec.steps.loaded if c is not now]
+            rec.steps.loaded = [*others, now.model_copy(update={"note": DRAWN})]
 
     def _watch_close(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)

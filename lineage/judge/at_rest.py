@@ -132,7 +132,7 @@ def compare(
         live: (kind, name) -> digest; of weights the kind is `weight` or `buffer`.
         untold: component -> why its tensors in the files cannot be matched. Live tensors of it that are found nowhere
             are then not said to be absent.
-        unsaved: buffers that no file holds by design, as `state_facts.not_saved` lists them; numbers in them stand for
+        unsaved: buffers that no file holds by design, as a save records them; numbers in them stand for
             any number.
     """
     untold = untold or {}

@@ -80,10 +80,12 @@ OTHER_DATA = "whether the batches hold the same data in another order or other d
 """Said of the data mix where a batch is none of the other branch's."""
 
 
+SOURCE = "the series of the other branch"
+"""Where a change was read that the first batch, or the first rate, showed."""
+
+
 def _change(concept_id: str, text: str) -> schemas.Change:
-    return effective_change(
-        concept_id, text, "as on the other branch", "other", "the series of the other branch"
-    )
+    return effective_change(concept_id, text, "as on the other branch", "other", SOURCE)
 
 
 def first_rate(rate: float, known: float | None, step: int) -> tuple[list[schemas.Change], set[str]]:

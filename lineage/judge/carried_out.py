@@ -8,8 +8,13 @@ from .._rooms import schemas
 from .values import same
 
 
-def carried_out(records: Sequence[schemas.Record], decision: schemas.Recovery, segment: str) -> list[str]:
-    """What of a decision the segment that resumed does otherwise, in words; empty where nothing shows any."""
+def carried_out(
+    records: Sequence[schemas.Record], decision: schemas.Recovery, segment: str, *, silent: bool = True
+) -> list[str]:
+    """What of a decision the segment that resumed does otherwise, in words; empty where nothing shows any.
+
+    `silent`: name what was decided and made, and not declared in the training code, too.
+    """
     mine = [r for r in records if r.segment == segment]
     declared = {r.payload.concept for r in mine if r.kind == "mitigation"}
     changed = {
@@ -33,7 +38,7 @@ def carried_out(records: Sequence[schemas.Record], decision: schemas.Recovery, s
             and not same(change.effective_after, m.after)
         ):
             out.append(f"decided as{after}, and in effect as {change.effective_after.text()}: {title}")
-        if change is not None and m.concept not in declared:
+        if silent and change is not None and m.concept not in declared:
             out.append(f"made without rec.mitigate(...): {title}")
     decided = {m.concept for m in decision.mitigations}
     also = [c.title for name, c in changed.items() if name not in decided and c.cls in ("R", "C")]

@@ -16,8 +16,8 @@ from . import trajectory
 from .carried_out import carried_out
 from .gate import Gate
 from .graph import Graph
-from .incident_life import WORDS, Life, Milestone
-from .replay_ladder import ladder
+from .incident_life import WORDS, Life, Milestone, ended
+from .replay_course import NOT_REPLAYED, NOT_YOURS, NOTHING_TO_TAKE, SEVERAL, Course, flips
 
 Done = Literal["done", "part", "todo", "none"]
 """part: some of it; none: there is nothing to do here."""
@@ -33,6 +33,8 @@ class Item:
     text: str
     commands: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    see: tuple[str, ...] = ()
+    """what helps to do it: commands that only tell, and pages"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class Facts:
     """checkpoints from after the first bad step that carry no mark"""
     bundle: str | None = None
     """path of the bundle of the first bad rank and step"""
+    bundles: str | None = None
+    """path of the folder that has a bundle of this step of every rank; None where there is none"""
+    others: bool = True
+    """whether another rank has one"""
     events: Sequence[str] = ()
     """what machines did at that time, in words"""
 
@@ -102,31 +108,21 @@ def _opened(f: Facts) -> Item:
     )
 
 
-def _ended(f: Facts) -> str | None:
-    """How the segment ended, in words; None while nothing tells that it did."""
-    ends = [r for r in f.records if r.kind == "segment_end" and r.segment == f.life.segment]
-    if not ends:
-        return None
-    first = min(ends, key=lambda r: r.rank).payload
-    at = "" if first.last_step is None else f" at step {first.last_step:,}"
-    return f"the segment ended{at} ({first.reason.replace('_', ' ')})"
-
-
 def _contained(f: Facts) -> Item:
     title = "Contained: training stopped, later checkpoints quarantined"
-    said, ended = f.life.reached("contained"), _ended(f)
-    resumed = _resumes(f)
+    said, over = f.life.reached("contained"), ended(f.records, f.life.segment)
+    resumed = resumes(f)
     commands = []
     parts = []
     if said is not None:
         parts.append(f"{_when(said)}{f': {said.text}' if said.text else ''}")
-    elif ended is not None:
-        parts.append(ended)
+    elif over is not None:
+        parts.append(over)
     elif resumed:
         parts.append("a later segment began, so this one is over")
     else:
         parts.append("no end of the segment is on record: it runs on, or was killed")
-        commands.append(f"lineage incident contain {f.run} --how 'job cancelled'")
+        commands.append(f"lineage incident contain {f.run} --how 'HOW IT WAS STOPPED'")
     if f.unmarked:
         parts.append(f"{f.unmarked} checkpoints from after the first bad step carry no mark")
         commands.append(f"lineage quarantine {f.run}")
@@ -147,7 +143,7 @@ def _evidence(f: Facts) -> Item:
     missing = f.gate.missing
     held = sum(e.state == "held" for e in f.gate.items if e.required)
     warnings = []
-    early = [r for r in _resumes(f) if (m := f.life.reached("evidence_held")) is None or r.at < m.at]
+    early = [r for r in resumes(f) if (m := f.life.reached("evidence_held")) is None or r.at < m.at]
     if early:
         numbers = ", ".join(str(f.graph.number(r.segment)) for r in early)
         warnings.append(f"segment {numbers} resumed before the evidence was held")
@@ -200,67 +196,76 @@ def _machines(f: Facts) -> Item:
     known = next(e for e in f.gate.items if e.what == "hardware events")
     if known.state == "held":
         return Item("machines", title, "done", f"nothing at that time ({known.text})")
-    return Item("machines", title, "todo", known.text, (command,))
+    if replays(f) or f.life.reached("diagnosed") is not None:
+        return Item("machines", title, "none", f"{known.text}; it was gone on without", (command,))
+    see = ("what comes after it, where there is no log to be had",)
+    return Item("machines", title, "todo", known.text, (command,), (), see)
 
 
-def _replays(f: Facts) -> list[schemas.Record]:
+def replays(f: Facts) -> list[schemas.Record]:
     """The replays of this incident's bundles."""
     mine = [r.payload for r in f.records if r.kind == "bundle" and r.segment == f.life.segment]
     roots = {p.root for p in mine}
     return [r for r in f.records if r.kind == "replay" and r.payload.bundle in roots]
 
 
-def _replay(f: Facts, change: str | None = None) -> str:
-    command = f"lineage replay {f.bundle or 'BUNDLE'} --with your_module:build"
-    return command + (f" --change {change}" if change else "")
+def _course(f: Facts) -> Course:
+    """What was replayed, and what is to be next."""
+    info = f.graph.segments.get(f.life.segment)
+    cell = f.bad.cell if f.bad else None
+    return Course(
+        [r.payload for r in replays(f)],
+        (info.world_size if info else None) or 1,
+        cell.step if cell else f.life.latest.first_bad_step,
+        f.bundle,
+        f.bundles,
+        f.others,
+    )
 
 
 def _replayed(f: Facts) -> Item:
     title = "Made again, with nothing changed"
-    same = [r.payload for r in _replays(f) if not r.payload.changes]
-    if same:
-        words = "; ".join(f"{p.result.replace('_', ' ')} ({p.shown} of {p.runs})" for p in same)
-        return Item("replayed", title, "done", words)
+    course = _course(f)
+    see = (
+        () if course.controls else (f"{NOT_YOURS} is a function of yours: docs/replay.md says what it gives",)
+    )
+    if course.whole_is_due and f.life.reached("diagnosed") is None:
+        text = f"{course.told()}. One device leaves out what ranks do together"
+        return Item("replayed", title, "part", text, (course.command(whole=True),))
+    if course.controls:
+        gap = course.world > 1 and not course.shows and course.whole is None
+        why = ". Not every rank has a bundle of this step, so it cannot be made again at the run's size"
+        return Item("replayed", title, "done", course.told() + (why if gap else ""))
     if f.bundle is None:
         text = "there is no bundle, so the step cannot be made again from the record"
         return Item("replayed", title, "none", text)
     if f.life.reached("diagnosed") is not None:
-        return Item("replayed", title, "none", NOT_REPLAYED, (_replay(f),))
-    return Item("replayed", title, "todo", "not yet", (_replay(f),))
-
-
-NOT_REPLAYED = "it was diagnosed without: nothing shows what made the symptom come or go"
+        return Item("replayed", title, "none", NOT_REPLAYED, (course.command(),), (), see)
+    return Item("replayed", title, "todo", "not yet", (course.command(),), (), see)
 
 
 def _one_change(f: Facts) -> Item:
     title = "One condition at a time"
-    done = [r.payload for r in _replays(f) if r.payload.changes]
-    single = [p for p in done if not p.confounded]
-    words = [f"{p.changes[0].name}: {_flips(p)}" for p in single]
-    tried = {p.changes[0].name for p in single}
-    warnings = ["replays with several changes at once are on record: nothing follows from them"]
-    kept = tuple(warnings) if len(single) < len(done) else ()
-    if f.bundle is None and not done:
+    course = _course(f)
+    single = course.single
+    words = "; ".join(f"{p.changes[0].name}: {flips(p)}" for p in single)
+    kept = (SEVERAL,) * any(len(p.changes) > 1 for p in course.replays)
+    see = (f"lineage suspects {f.run}",)
+    if f.bundle is None and not single:
         return Item("one_change", title, "none", "there is no bundle to make the step again from")
     if any(p.flips for p in single):
-        return Item("one_change", title, "done", "; ".join(words), (), kept)
-    left = [name for name in ladder(f.bad) if name not in tried]
+        return Item("one_change", title, "done", words, (), kept, see)
+    if course.controls and not course.shows:
+        text = f"{words}. " * bool(words) + NOTHING_TO_TAKE
+        again = () if f.bundle is None else (course.command(repeat=5),)
+        return Item("one_change", title, "done" if words else "none", text, again, kept, see)
+    left = course.left(f.bad)
     if not left:
-        return Item(
-            "one_change", title, "done", f"{'; '.join(words)}. None of them flips the symptom", (), kept
-        )
-    text = "; ".join(words) or "none yet"
+        return Item("one_change", title, "done", f"{words}. None of them flips the symptom", (), kept, see)
     if f.life.reached("diagnosed") is not None:
-        return Item(
-            "one_change", title, "done" if words else "none", text if words else NOT_REPLAYED, (), kept
-        )
-    return Item("one_change", title, "part" if words else "todo", text, (_replay(f, left[0]),), kept)
-
-
-def _flips(p: schemas.Replay) -> str:
-    if p.flips is None:
-        return "it cannot be told whether it flips"
-    return "FLIPS the symptom" if p.flips else "does not flip it"
+        return Item("one_change", title, "done" if words else "none", words or NOT_REPLAYED, (), kept)
+    state: Done = "part" if words else "todo"
+    return Item("one_change", title, state, words or "none yet", (course.next_change(left[0]),), kept, see)
 
 
 def _diagnosed(f: Facts) -> Item:
@@ -274,18 +279,24 @@ def _diagnosed(f: Facts) -> Item:
         return Item(
             "diagnosed", title, "done", f"{_when(said)}: cause unknown: {said.text or 'no more is said'}"
         )
-    flipping = next((r.payload for r in _replays(f) if r.payload.flips and not r.payload.confounded), None)
+    flipping = next((r.payload for r in replays(f) if r.payload.flips and not r.payload.confounded), None)
+    see = (f"lineage suspects {f.run}",)
     if flipping is not None:
+        raised = list(dict.fromkeys(e.family for e in flipping.effects if e.direction == "raises"))
+        family = raised[0] if len(raised) == 1 else "FAMILY"
+        text = f"{flipping.changes[0].name} flips it" + (f", which raises {', '.join(raised)}" * bool(raised))
         command = (
-            f"lineage incident cause {f.run} --replay {flipping.uid} --family FAMILY --text 'WHAT BROKE IT'"
+            f"lineage incident cause {f.run} --replay {flipping.uid} --family {family} --text 'WHAT BROKE IT'"
         )
-        return Item("diagnosed", title, "todo", f"{flipping.changes[0].name} flips it", (command,))
+        return Item("diagnosed", title, "todo", text, (command,), (), see)
     return Item(
         "diagnosed",
         title,
         "todo",
         "no replay flips it so far: unknown is a good answer, if it says what was tried",
         (f"lineage incident cause {f.run} --unknown --text 'WHAT WAS TRIED'",),
+        (),
+        see,
     )
 
 
@@ -305,7 +316,7 @@ def _decided(f: Facts) -> Item:
     return Item("decided", title, "done", text, (), tuple(warnings))
 
 
-def _resumes(f: Facts) -> list[schemas.Record]:
+def resumes(f: Facts) -> list[schemas.Record]:
     """The first records of the segments that began after this incident was opened, and that it is about: of its run."""
     first: dict[str, schemas.Record] = {}
     for r in f.records:
@@ -326,13 +337,13 @@ def resumed(f: Facts) -> schemas.Record | None:
         return None
     decided = f.life.recoveries[-1]
     wanted = decided.payload.restart.checkpoint
-    fitting = [r for r in _resumes(f) if r.payload.parent_checkpoint == wanted]
+    fitting = [r for r in resumes(f) if r.payload.parent_checkpoint == wanted]
     return next((r for r in fitting if r.at >= decided.at), fitting[-1] if fitting else None)
 
 
 def _resumed(f: Facts) -> Item:
     title = "Resumed from there"
-    found, others = resumed(f), _resumes(f)
+    found, others = resumed(f), resumes(f)
     if found is not None:
         number = f.graph.number(found.segment)
         text = (
@@ -359,7 +370,7 @@ def _resumed(f: Facts) -> Item:
 
 def _compared(f: Facts) -> Item:
     title = "The repaired run against the pre-incident one"
-    command = f"lineage recover compare {f.run}"
+    command = f"lineage recover compare {f.run} --record"
     if f.life.trajectories:
         p: schemas.Trajectory = f.life.trajectories[-1].payload
         open_ended = bool([h for h in p.horizons if h.position == "not_reached"])

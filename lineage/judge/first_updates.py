@@ -71,16 +71,48 @@ def _usable(u: Update) -> bool:
     return u.lr > 0.0 and math.isfinite(u.norm) and math.isfinite(u.lr)
 
 
-def begins_again(betas: tuple[float, float]) -> float | None:
-    """How many times too large the first update is where moments are kept and the counter begins again."""
+def begins_again(betas: tuple[float, float], was: int, now: int = 0) -> float | None:
+    """How many times too large the first update is where moments are kept and their counter went from `was` to `now`.
+
+    The ratio of Adam's corrections at the first update after the resume: made with t = now + 1, due with t = was + 1.
+    After many updates it is sqrt(1 - b2) / (1 - b1); after few it is another, and at betas .9, .999 even its side
+    of one changes.
+    """
+    if not all(0.0 <= b < 1.0 for b in betas) or min(was, now) < 0:
+        return None
+    return _correction(betas, now + 1) / _correction(betas, was + 1)
+
+
+def _correction(betas: tuple[float, float], t: int) -> float:
     first, second = betas
-    return math.sqrt(1.0 - second) / (1.0 - first) if 0.0 <= first < 1.0 and 0.0 <= second < 1.0 else None
+    return math.sqrt(1.0 - second**t) / (1.0 - first**t)
 
 
-def finding(
-    found: Sizes | None, betas: tuple[float, float] | None, *, counter_lost: bool
-) -> schemas.Finding | None:
-    """What is odd about the first update; None where nothing is. `counter_lost`: moments kept, counter not."""
+@dataclass(frozen=True)
+class Lost:
+    """A step counter that was lost, of an Adam whose moments were kept."""
+
+    betas: tuple[float, float]
+    was: int
+    now: int
+
+    @property
+    def factor(self) -> float | None:
+        """How many times too large the first update is by that."""
+        return begins_again(self.betas, self.was, self.now)
+
+    def text(self) -> str:
+        """What follows of it for the first update; "" where nothing can be told."""
+        if self.factor is None:
+            return ""
+        return (
+            f"moments that are kept with a step counter that went from {self.was:,} to {self.now:,} make it "
+            f"{self.factor:.3g} times as large (betas {self.betas[0]:g}, {self.betas[1]:g})"
+        )
+
+
+def finding(found: Sizes | None, lost: Lost | None = None) -> schemas.Finding | None:
+    """What is odd about the first update; None where nothing is."""
     if found is None or not found.odd:
         return None
     step, ratio = next(iter(found.ratios.items()))
@@ -88,16 +120,13 @@ def finding(
         f"the update of step {step:,}, the first after the resume, has {ratio:.3g} times the usual size for its "
         f"learning rate ({found.count} updates before the save: {found.low:.2g} to {found.high:.2g} times)"
     )
-    expected = begins_again(betas) if betas else None
-    if counter_lost and expected is not None and betas is not None:
-        text += (
-            f"; moments that are kept with a step counter that begins again make it {expected:.3g} times "
-            f"(betas {betas[0]:g}, {betas[1]:g})"
-        )
+    expected = lost.factor if lost is not None else None
+    if lost is not None and expected is not None:
+        text += f"; {lost.text()}"
     values: dict[str, object] = {
         "first_step": step,
         "ratio": round(ratio, 6),
-        "expected": round(expected, 6) if counter_lost and expected is not None else None,
+        "expected": round(expected, 6) if expected is not None else None,
         "updates_before": found.count,
         "beyond": BEYOND,
     }

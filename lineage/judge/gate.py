@@ -112,10 +112,13 @@ class _Look:
             text = f"the checkpoint {uid} is not in this ledger"
             return schemas.EvidenceState(what=what, state="gone", required=True, text=text, records=[uid])
         name = f"step {node.checkpoint.step:,}"
-        marks = [m for m in node.standing if m.mark == "preserved"]
+        marks = [
+            m for m in node.marks if m.mark == "preserved"
+        ]  # a release takes nothing away that is stored
         evidence = [self._kept[e].payload for m in marks for e in m.evidence if e in self._kept]
-        if any(self._held.stored(p) for p in evidence):
-            places = ", ".join(dict.fromkeys(p.at or p.location for p in evidence))
+        stored = [p for p in evidence if self._held.stored(p)]
+        if stored:
+            places = ", ".join(dict.fromkeys(p.at or p.location for p in stored))
             return schemas.EvidenceState(
                 what=what,
                 state="held",

@@ -177,3 +177,13 @@ def _attach(life: Life, r: schemas.Record) -> None:
 def of_segment(found: Sequence[Life], segment: str | None) -> list[Life]:
     """The incidents of one segment, or all."""
     return [life for life in found if segment in (None, life.segment)]
+
+
+def ended(records: Sequence[schemas.Record], segment: str) -> str | None:
+    """How a segment ended, in words; None while nothing tells that it did."""
+    ends = [r for r in records if r.kind == "segment_end" and r.segment == segment]
+    if not ends:
+        return None
+    first = min(ends, key=lambda r: r.rank).payload
+    at = "" if first.last_step is None else f" at step {first.last_step:,}"
+    return f"the segment ended{at} ({first.reason.replace('_', ' ')})"

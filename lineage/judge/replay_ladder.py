@@ -21,3 +21,11 @@ def ladder(bad: schemas.FirstBad | None) -> list[str]:
     """The single conditions to change, in the order in which they tell most."""
     first = [name for s in (bad.symptoms if bad else ()) for name in LADDER.get(s.cls, ())]
     return list(dict.fromkeys([*first, *ANY]))
+
+
+def sample(bad: schemas.FirstBad | None) -> str | None:
+    """The sample that stands out, as `without-sample` takes it: its place, with several micro-batches `M.N`."""
+    if bad is None or not bad.samples:
+        return None
+    worst = bad.samples[0]
+    return f"{worst.micro}.{worst.place}" if worst.micro else str(worst.place)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .. import digest_text
 from . import rank_sets
 from .whole_state import WholeState, placed
 
@@ -24,6 +25,8 @@ class Component:
     """tensors of the save that the live state has not"""
     new: list[str] = field(default_factory=list)
     """tensors of the live state that the save had not"""
+    zero: list[str] = field(default_factory=list)
+    """of those that differ: every bit of them is 0 now, as something made anew has them"""
     unknown: dict[str, str] = field(default_factory=dict)
     """tensors that cannot be compared -> why"""
 
@@ -108,6 +111,8 @@ def compare(saved: WholeState, live: WholeState) -> Resharded:
             found.equal += 1
         else:
             found.differing.append(name)
+            if b.head is not None and b.digest == digest_text.finish(b.head, [0, 0]):
+                found.zero.append(name)  # each element adds its bits times a weight, so zeros add nothing
     for c in out.components.values():
         c.status = _status(c)
     return out

@@ -31,7 +31,7 @@ def _one(
 ) -> schemas.ComponentRestore:
     title = schemas.catalogue().concept(name).title
     a, b = (saved.digest if saved else None), (live.digest if live else None)
-    facts = _facts(saved, live)
+    facts = "" if name == "rng" else _facts(saved, live)  # digests of generators tell a reader nothing
     if saved is None or a is None:
         why = (saved.note if saved and saved.note else "nothing was recorded at the save") + facts
         return schemas.ComponentRestore(
@@ -86,7 +86,7 @@ def _one(
         status="differs",
         saved=a,
         live=b,
-        text=f"{title} not as at the save{facts}{_in_no_file(saved)}",
+        text=f"{title} not as at the save{facts}{_kinds(saved, live)}",
     )
 
 
@@ -113,10 +113,21 @@ def _given(live: schemas.ComponentDigest) -> bool:
     return "from_rank" in live.detail
 
 
-def _in_no_file(saved: schemas.ComponentDigest) -> str:
-    """Which of the buffers no state_dict holds: they are as the model's code makes them."""
-    names = saved.detail.get("not_saved")
-    return f"; no state_dict holds {names.text()} (persistent=False)" if names is not None else ""
+def _kinds(saved: schemas.ComponentDigest, live: schemas.ComponentDigest) -> str:
+    """Of which kind the buffers are that differ: lost because no file holds them, or statistics of a normalisation."""
+    said = []
+    for kind, words in KINDS.items():
+        a, b = (side.detail.get(f"digest_{kind}") for side in (saved, live))
+        if a is not None and b is not None and a != b:
+            said.append(f"; {words.format(saved.detail[kind].text())}")
+    return "".join(said)
+
+
+KINDS = {
+    "not_saved": "no state_dict holds {} (persistent=False)",
+    "statistics": "the statistics of batch normalisation are others ({})",
+}
+"""Kinds of buffers that have a digest of their own, see `state_facts.kinds_of_buffers`."""
 
 
 def _generators(
@@ -129,7 +140,8 @@ def _generators(
     decisive = [n for n in differing if n not in unused]
     status: Literal["restored", "differs"] = "differs" if decisive else "restored"
     if decisive:
-        text = f"{title} not as at the save ({', '.join(decisive)})"
+        why = f": {live.note}" if live.note else ""
+        text = f"{title} not as at the save ({', '.join(decisive)}){why}"
     else:
         aside = (
             f" ({', '.join(differing)} differs and was not drawn from before the save)" if differing else ""
@@ -150,10 +162,14 @@ def _facts(saved: schemas.ComponentDigest | None, live: schemas.ComponentDigest 
     a, b = (saved.detail if saved else {}), (live.detail if live else {})
     differing = [
         f"{k} {a[k].text() if k in a else 'none'} -> {b[k].text() if k in b else 'none'}"
-        for k in sorted({*a, *b} - {"layout", "not_saved", "from_rank", *FORM})
+        for k in sorted({*a, *b} - UNREADABLE)
         if a.get(k) != b.get(k)
     ]
     return f" ({', '.join(differing)})" if differing else ""
+
+
+UNREADABLE = {"layout", "from_rank", *FORM, *KINDS, *(f"digest_{kind}" for kind in KINDS)}
+"""Facts that stand in words of their own."""
 
 
 def _layout(side: schemas.ComponentDigest) -> str | None:

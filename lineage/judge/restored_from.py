@@ -96,7 +96,7 @@ def findings(records: Sequence[schemas.Record], segment: str) -> list[schemas.Fi
             groups[o.saved.checkpoint, None].append(o)
     steps = {r.payload.uid: r.payload.step for r in records if r.kind == "checkpoint"}
     return [
-        _of_rank(found, rank) if rank is not None else _of_save(found, steps)
+        _of_rank(found, rank, steps) if rank is not None else _of_save(found, steps)
         for (_, rank), found in groups.items()
         if rank is not None or any(o.component in TELLING for o in found)
     ]
@@ -112,19 +112,24 @@ def _of_save(found: Sequence[Origin], steps: Mapping[str, int]) -> schemas.Findi
         "LIN-C008",
         found,
         f"{rank_sets.words(ranks)} went on from {what}{'' if same else other}: {_components(found)}",
-        {"step": saved.step, "named_step": named, "checkpoint": saved.checkpoint},
+        {"step": saved.step, "named_step": named, "checkpoint": saved.checkpoint, **_began(named)},
         "load all components on all ranks from one save; where this one was meant, name it: resumed_from=path",
     )
 
 
-def _of_rank(found: Sequence[Origin], rank: int) -> schemas.Finding:
+def _began(named: int | None) -> dict[str, object]:
+    """The first update that was made with what was loaded."""
+    return {} if named is None else {"first_step": named + 1}
+
+
+def _of_rank(found: Sequence[Origin], rank: int, steps: Mapping[str, int]) -> schemas.Finding:
     ranks = sorted({o.rank for o in found})
     return _finding(
         "LIN-C009",
         found,
         f"{rank_sets.words(ranks)} {'holds' if len(ranks) == 1 else 'hold'} what rank {rank} saved: "
         f"{_components(found)}",
-        {"of_rank": rank},
+        {"of_rank": rank, **_began(steps.get(found[0].named))},
         "save what is each rank's own under a key, or in a file, of its own, and load it from there: under one key of "
         "all ranks one of them survives",
     )

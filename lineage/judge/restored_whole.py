@@ -65,7 +65,8 @@ class Outcome:
 def outcomes(own: Mapping[int, schemas.Restore], told: schemas.Restore | None) -> list[Outcome]:
     """Ranks with equal outcome in one, in the order of components; what all ranks show together comes first.
 
-    It takes the place of what single ranks left open. Of one rank alone there is one comparison.
+    It takes the place of what single ranks left open, and names the tensors of what all of them found wrong alike. Of
+    one rank alone there is one comparison.
     """
     together = {c.component: c for c in told.components} if told else {}
     groups: dict[tuple[str, str, str], tuple[schemas.ComponentRestore, list[int]]] = {}
@@ -73,15 +74,29 @@ def outcomes(own: Mapping[int, schemas.Restore], told: schemas.Restore | None) -
         of_rank = merged(restore, told) if len(own) == 1 else restore
         for c in of_rank.components:
             groups.setdefault((c.component, c.status, c.text), (c, []))[1].append(rank)
-    out = [
-        Outcome(c, tuple(ranks))
-        for c, ranks in groups.values()
-        if not (c.component in together and c.status == "not_recorded")
-    ]
+    out = []
+    for c, ranks in groups.values():
+        every = together.get(c.component)
+        if every is None or len(own) == 1:
+            out.append(Outcome(c, tuple(ranks)))
+        elif len(ranks) == len(own) and c.status == every.status:
+            together[c.component] = _in_one(c, every)
+        elif c.status != "not_recorded":
+            out.append(Outcome(c, tuple(ranks)))
     if len(own) > 1:
         out += [Outcome(c, ()) for c in together.values()]
     place = {name: n for n, name in enumerate(schemas.COMPONENTS)}
     return sorted(out, key=lambda o: (place.get(o.component, len(place)), len(o.ranks) > 0, o.ranks))
+
+
+def _in_one(own: schemas.ComponentRestore, every: schemas.ComponentRestore) -> schemas.ComponentRestore:
+    """One fact in one text, where each rank found by itself what all show together."""
+    _, _, names = every.text.partition(": ")
+    return (
+        every
+        if every.status == "restored" or not names
+        else every.model_copy(update={"text": f"{own.text}: {names}"})
+    )
 
 
 def _one(own: schemas.ComponentRestore, every: schemas.ComponentRestore | None) -> schemas.ComponentRestore:
@@ -90,8 +105,7 @@ def _one(own: schemas.ComponentRestore, every: schemas.ComponentRestore | None) 
     if own.status == "not_recorded":
         return own.model_copy(update={"status": every.status, "text": every.text})
     if own.status == "differs" and every.status != "restored":
-        _, _, names = every.text.partition(": ")
-        return own.model_copy(update={"text": f"{own.text}: {names}" if names else own.text})
+        return _in_one(own, every)
     if own.status == "restored" and every.status != "restored":
         return every
     return own
@@ -109,6 +123,9 @@ def _text(name: str, c: Component, found: Resharded) -> str:
         for word, names in (("differ", c.differing), ("are not there", c.absent))
         if names
     ]
+    if c.zero:
+        count = "all" if len(c.zero) == len(c.differing) else f"{len(c.zero):,}"
+        said[0] += f", {count} of these hold nothing but zeros now"
     if c.new:
         said.append(f"{len(c.new):,} were not there at the save ({_some(c.new)})")
     if c.unknown:

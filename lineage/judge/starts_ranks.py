@@ -63,16 +63,20 @@ def _random_numbers(records: Sequence[schemas.Record], segment: str) -> list[sch
                     saved[r.payload.uid][r.rank] = {
                         n: v.text() for n, v in c.detail.items() if n != "unused" and n not in unused
                     }
+    steps = {r.payload.uid: r.payload.step for r in records if r.kind == "checkpoint"}
     out = []
     for r in records:
         if r.kind != "restore" or r.segment != segment:
             continue
         of = saved.get(r.payload.checkpoint, {})
         for c in r.payload.components:
+            taken: dict[tuple[int, ...], list[str]] = defaultdict(list)
             for generator, held in c.parts.items() if c.component == "rng" else ():
                 owners = _owners(of, r.rank, generator, held.text())
                 if owners:
-                    out.append(_taken(r.rank, owners, generator))
+                    taken[tuple(owners)].append(generator)
+            named = steps.get(r.payload.checkpoint)
+            out += [_taken(r.rank, owners, generators, named) for owners, generators in taken.items()]
     return out
 
 
@@ -84,13 +88,19 @@ def _owners(saved: Mapping[int, Mapping[str, str]], rank: int, generator: str, h
     return [other for other, states in saved.items() if other != rank and states.get(generator) == held]
 
 
-def _taken(rank: int, owners: Sequence[int], generator: str) -> schemas.Finding:
+def _taken(rank: int, owners: Sequence[int], generators: Sequence[str], saved: int | None) -> schemas.Finding:
     return _finding(
         "LIN-R006",
         "fault",
         "random numbers",
-        f"rank {rank} has, after the load, the random numbers that {rank_sets.words(owners)} saved ({generator})",
-        {"rank": rank, "of_rank": owners[0], "generator": generator},
+        f"rank {rank} has, after the load, the random numbers that {rank_sets.words(owners)} saved "
+        f"({', '.join(generators)})",
+        {
+            "first_step": None if saved is None else saved + 1,
+            "rank": rank,
+            "of_rank": owners[0],
+            "generators": ", ".join(generators),
+        },
         "load the state of each rank's own generators: its file, its key, its place in the list",
     )
 

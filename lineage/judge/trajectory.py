@@ -223,10 +223,18 @@ def summary(found: Sequence[schemas.Horizon]) -> str:
     said, out = judged(found), outside(found)
     if not said:
         return "nothing can be said yet: no horizon has been reached with a band of the run's own history"
-    furthest = max(h.steps for h in said)
+    furthest = _steps(max(h.steps for h in said))
     if out:
         names = ", ".join(f"{h.signal} at {h.steps:,} ({h.position.replace('_', ' ')})" for h in out)
-        return f"NOT as before at {len(out)} of {len(said)} horizons up to {furthest:,} steps: {names}"
+        return f"NOT as before at {len(out)} of {len(said)} horizons up to {furthest}: {names}"
+    short = [h.steps for h in found if h.position == "not_shown"]
+    if not short:
+        return f"as before at all {len(said)} horizons that were reached, up to {furthest} after the restart"
     return (
-        f"as before at all {len(said)} horizons that were reached, up to {furthest:,} steps after the restart"
+        f"as before at {len(said)} horizons, up to {furthest} after the restart; not shown at {len(short)} "
+        f"that were reached, up to {_steps(max(short))}: its own history has no band for them"
     )
+
+
+def _steps(n: int) -> str:
+    return f"{n:,} step{'' if n == 1 else 's'}"

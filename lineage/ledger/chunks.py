@@ -1,5 +1,7 @@
 """The journal for a tracker: sealed chunks, each sent once, without free text.
 
+A chunk ends with the seal that covers it, so that what a tracker has can be held against its anchor alone.
+
 A line that holds words of a person or of an exception goes without them: the chunk then has the blanked
 record beside the digest of the raw line, so that the chain can still be followed. `share=["text"]` sends the
 raw lines.
@@ -7,42 +9,19 @@ raw lines.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .._rooms import schemas
 from . import layout, scan
-from .journal import line_digest
+from .blanked import FREE_TEXT, without_text
 
-FREE_TEXT: Mapping[str, Sequence[str]] = {
-    "mitigation": ("who", "why", "hypothesis", "smallest_justified"),
-    "segment_end": ("error",),
-    "degraded": ("error",),
-    "incident": ("title", "owner", "note", "by", "messages", "links", "missing", "override"),
-    "root_cause": ("text", "by"),
-    "recovery": (
-        "restart",
-        "mitigations",
-        "claims",
-        "owner",
-        "by",
-        "messages",
-        "evidence",
-        "override",
-        "note",
-    ),
-    "run": ("name",),
-    "config": ("argv",),
-    "environment": ("variables",),
-    "checkpoint_mark": ("why",),
-    "preserved": ("source",),
-    "bundle": ("left_out",),
-    "replay": ("reason", "parameters"),
-    "event": ("text", "values", "problems"),
-}
-"""kind -> fields whose words stay on this machine by default"""
+__all__ = ["FREE_TEXT", "with_seal", "without_text", "write", "written"]
+
+
+def with_seal(heads: Sequence[schemas.Head], file: str, seq: int) -> list[schemas.Head]:
+    """The sealed heads, the one of the file that the seal stands in moved on to the seal's own line."""
+    return [h.model_copy(update={"seq": seq}) if h.file == file else h for h in heads]
 
 
 def write(
@@ -62,6 +41,9 @@ def write(
             for number, raw, _ in scan.raw_lines(layout.journal_folder(ledger) / head.file)
             if first <= number - 1 <= last
         ]
+        if not lines:
+            continue
+        last = first + len(lines) - 1  # a seal that still waits for the disk goes with the next chunk
         name = f"{head.file.removesuffix('.jsonl')}/{first:06d}-{last:06d}.jsonl"
         path = ledger / "chunks" / name
         layout.make_folder(path.parent)
@@ -81,16 +63,3 @@ def written(ledger: Path) -> dict[str, int]:
         if last.isdigit():
             out[file] = max(out.get(file, 0), int(last) + 1)
     return out
-
-
-def without_text(raw: bytes) -> bytes:
-    """Blank the free text of a line; a line without any is returned as it is."""
-    data: dict[str, Any] = json.loads(raw)
-    payload = data.get("payload", {})
-    fields = [f for f in FREE_TEXT.get(payload.get("kind", ""), ()) if payload.get(f)]
-    if not fields:
-        return raw
-    for f in fields:
-        payload[f] = type(payload[f])() if isinstance(payload[f], list | dict) else "(not shared)"
-    record = {"blanked": fields, "digest": line_digest(raw), "record": data}
-    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()

@@ -65,7 +65,7 @@ def preserve(
     """Keep a checkpoint, a folder or a file where neither rotation nor overwriting reaches it.
 
     Args:
-        source: a folder, a file, or a URL that fsspec reads.
+        source: a folder, a file, or a URL that fsspec reads; a file:// URL is the path that it names.
         what: what it is, in words; part of the name of a copy.
         method: `auto` shares extents where the file system can and copies elsewhere; `reflink` fails where it cannot;
             `copy` copies every byte; `move` renames the checkpoint out of the rotation's reach, which takes no space.
@@ -80,9 +80,11 @@ def preserve(
     no half-made copy has a name. After an interrupt the next call goes on.
     """
     how = _How(ledger, what, method, threads, progress, say)
-    if evidence_store.is_url(source):
-        return how.fetched(str(source), to)
-    path = Path(source)
+    place = evidence_store.placed(source)
+    to = None if to is None else evidence_store.placed(to)
+    if isinstance(place, str):
+        return how.fetched(place, to)
+    path = place
     if not path.exists():
         raise EvidenceError(f"{path} is gone; nothing could be preserved of it")
     evidence_copy.drop_stale(folder(ledger))
@@ -166,6 +168,8 @@ class _How:
         if not shared:
             needed = evidence_store.known_bytes(known) - evidence_copy.begun(target)
             evidence_copy.room(target.parent, path, needed)
+            if begun := evidence_copy.begun(target):
+                self.say(f"an earlier copy of it was interrupted: its {begun:,} bytes were gone on with")
         return evidence_copy.copy(
             path,
             chosen,

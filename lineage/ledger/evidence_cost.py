@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from .._rooms import schemas
-from . import evidence_copy, evidence_store
+from . import evidence_copy, evidence_move, evidence_store
 from .evidence_files import EvidenceError, everything
 from .evidence_held import find, folder
 
@@ -39,14 +39,17 @@ def cost(
 
     `known`: the manifest that was recorded at the save. Raises `EvidenceError` where the checkpoint is gone.
     """
-    if evidence_store.is_url(source):
-        return _of_url(ledger, str(source))
-    path = Path(source)
+    path = evidence_store.placed(source)
+    to = None if to is None else evidence_store.placed(to)
+    if isinstance(path, str):
+        return _of_url(ledger, path)
     if not path.exists():
         raise EvidenceError(f"{path} is gone; nothing could be preserved of it")
     try:
         chosen = everything(path)
         total = sum(p.stat().st_size for p in chosen)
+        if to is None and method in ("auto", "move") and evidence_move.is_kept(path):
+            return Cost(len(chosen), total, 0, None, "held")
         if method == "move":
             return Cost(len(chosen), total, 0, None, "move")
         if to is not None and evidence_store.is_url(to):

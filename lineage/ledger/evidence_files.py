@@ -39,7 +39,22 @@ def everything(source: Path, say: Say = say_nothing) -> list[Path]:
     """
     if source.is_file():
         return [source, *sidecars.of_file(source)]
-    return sorted(_walk(source, {os.path.realpath(source)}, say))
+    found = sorted(_walk(source, {os.path.realpath(source)}, say))
+    if source / MANIFEST not in found:
+        return found
+    try:  # evidence itself: what the store wrote is no part of it
+        schemas.Manifest.model_validate_json((source / MANIFEST).read_bytes())
+    except ValueError:
+        raise EvidenceError(own_name(source)) from None
+    return [p for p in found if p not in (source / MANIFEST, source / WHERE)]
+
+
+def own_name(source: object) -> str:
+    """That a checkpoint has a file where the store writes its own."""
+    return (
+        f"{source} holds a file {MANIFEST} of its own, a name that the evidence store needs. Preserve the folder "
+        "around it, or rename that file"
+    )
 
 
 def _walk(folder: Path, around: set[str], say: Say) -> Iterator[Path]:

@@ -26,6 +26,7 @@ from .evidence_files import (
     base_of,
     differs,
     no_progress,
+    own_name,
     some,
 )
 
@@ -36,6 +37,14 @@ _STATE = ".fetched.jsonl"
 def is_url(name: str | Path) -> bool:
     """Whether a name is a URL."""
     return "://" in str(name)
+
+
+def placed(name: str | Path) -> Path | str:
+    """A place as it is worked with: a path here, also of a file:// URL; any other URL as it is."""
+    if not is_url(name):
+        return Path(name)
+    scheme, _, rest = str(name).partition("://")
+    return Path(rest) if scheme in ("file", "local") else str(name)
 
 
 @dataclass
@@ -69,6 +78,12 @@ class Store:
             parts = PurePosixPath(name)
             if not name or parts.is_absolute() or ".." in parts.parts or "\\" in name:
                 raise EvidenceError(f"{self.url} holds a file named {name!r}, which is no path below it")
+        if MANIFEST in named and self.fs.isdir(
+            self.root
+        ):  # evidence itself: what the store wrote is no part of it
+            if root_at(self, self.root) is None:
+                raise EvidenceError(own_name(self.url))
+            named = {n: found for n, found in named.items() if n not in (MANIFEST, WHERE)}
         return {
             name: (p, int(info["size"]), str(self.fs.ukey(p))) for name, (p, info) in sorted(named.items())
         }

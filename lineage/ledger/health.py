@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,9 +91,9 @@ def of_checkpoints(ledger: Ledger, segment: str) -> list[schemas.Finding]:
 
 
 def _of_resume(ledger: Ledger, segment: SegmentView) -> list[schemas.Finding]:
-    """What the saves of a segment show, and what it went on from. How its ranks started stands among the ranks'."""
+    """What the saves of a segment show, and what it went on from. What ranks and probes found stands elsewhere."""
     resumed = resumes.look(ledger, segment)
-    own = [f for f in resumed.findings if not f.code.startswith("LIN-R")] if resumed else []
+    own = [f for f in resumed.findings if not f.code.startswith(("LIN-R", "LIN-P"))] if resumed else []
     return [*resumes.saves(ledger, segment.uid), *own]
 
 
@@ -107,12 +108,29 @@ class Gathered:
 def gathered(ledger: Ledger, segments: Collection[str]) -> list[Gathered]:
     """The findings of these segments, the worst first; the same of several ranks and segments once."""
     places: dict[tuple[str, ...], list[Said]] = {}
-    for r in findings(ledger):
-        if r.segment in segments:
+    every = findings(ledger)
+    named: dict[str, int] = {}
+    for r in every:
+        if _of_replicas(r) and r.payload.names:
+            named[r.segment] = min(named.get(r.segment, r.step or 0), r.step or 0)
+    for r in every:
+        if r.segment in segments and not (_of_replicas(r) and _told_by_now(r, named)):
             f = r.payload
             places.setdefault((f.code, f.severity, f.subject, *f.names), []).append(r)
     found = [Gathered(same[0], len({r.segment for r in same}) - 1) for same in places.values()]
     return sorted(found, key=lambda g: schemas.severity_place(g.first.payload.severity))
+
+
+def _of_replicas(r: Said) -> bool:
+    return r.payload.subject == "replicas"
+
+
+def _told_by_now(r: Said, named: Mapping[str, int]) -> bool:
+    """Whether what the run said before the tensors were known is told with them by now.
+
+    `named`: segment -> the first step of which it is.
+    """
+    return not r.payload.names and named.get(r.segment, math.inf) <= (r.step or 0)
 
 
 def said(segment: str, health: Health) -> list[Said]:

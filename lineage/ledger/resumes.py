@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pyarrow.compute as pc
 
 from .._rooms import schemas
 from ..judge import (
+    batches,
+    drift,
     first_updates,
     graph,
     loss_continued,
@@ -20,7 +23,7 @@ from ..judge import (
     saved_ranks,
     starts_ranks,
 )
-from ..judge.first_updates import Sizes, Update
+from ..judge.first_updates import Lost, Sizes, Update
 from ..judge.loss_continued import Continued
 from ..judge.resharded import Resharded
 from ..judge.restored_whole import Outcome
@@ -44,6 +47,10 @@ class Resumed:
     findings: list[schemas.Finding] = field(default_factory=list)
     losses: Continued | None = None
     sizes: Sizes | None = None
+    lost: Lost | None = None
+    """a step counter that was lost while Adam's moments were kept"""
+    not_in_effect: list[str] = field(default_factory=list)
+    """what the config asks for since this resume, and the live objects do not hold"""
 
     @property
     def faithful(self) -> bool | None:
@@ -80,10 +87,15 @@ def look(ledger: Ledger, segment: SegmentView, saved_in: Path | None = None) -> 
         saved_by.world_size if saved_by else None,
         info.world_size,
     )
-    out.outcomes = outcomes(ledger, segment.uid, whole_states.of_resume(ledger, segment.uid, saved_in))
+    changes = _changes(ledger, segment.uid)
+    out.outcomes = _with_first_batch(
+        outcomes(ledger, segment.uid, whole_states.of_resume(ledger, segment.uid, saved_in)), changes
+    )
+    out.not_in_effect = [c.text for c in changes if c.keys and drift.requested_only(c)]
     records = ledger.records if home is ledger else [*home.records, *ledger.records]
     out.findings += restored_from.findings(records, segment.uid)
     out.findings += starts_ranks.findings(records, segment.uid)
+    out.findings += _stale(ledger, out)
     if node is not None:
         _first_steps(out, ledger, home, g, node)
     return out
@@ -98,6 +110,46 @@ def outcomes(ledger: Ledger, segment: str, found: Resharded | None) -> list[Outc
     return restored_whole.outcomes(newest, told)
 
 
+def _stale(ledger: Ledger, out: Resumed) -> list[schemas.Finding]:
+    """That the optimizer holds tensors of no model, where its state is not that of the save."""
+    if all(o.status == "restored" for o in out.outcomes if o.component == "optimizer_state"):
+        return []
+    recorded = [r.payload for r in ledger.of("finding", out.segment) if r.payload.code == "LIN-P002"]
+    return recorded[:1]
+
+
+def _changes(ledger: Ledger, segment: str) -> list[schemas.Change]:
+    """What changed at the resume, as rank 0 told it after the first update."""
+    found = [r.payload for r in ledger.of("drift", segment) if r.payload.moment == "resume"]
+    return [c for d in found for c in d.changes]
+
+
+def _with_first_batch(found: list[Outcome], changes: list[schemas.Change]) -> list[Outcome]:
+    """With what the first batch of rank 0 shows: it decides where a loader's position could not be compared."""
+    shown = [c for c in changes if c.read_from == batches.SOURCE and c.concept in DATA]
+    left = [
+        Outcome(o.found, ranks)
+        for o in found
+        if (ranks := tuple(r for r in o.ranks if not (shown and r == 0 and _open_position(o)))) or not o.ranks
+    ]
+    told = [
+        schemas.ComponentRestore(
+            component="data_order" if c.concept == "data_order" else "loader_position",
+            status="differs",
+            text=c.text,
+        )
+        for c in shown
+    ]
+    return left + [Outcome(t, (0,)) for t in told]
+
+
+DATA = ("loader_position", "batch_skip", "data_order")
+
+
+def _open_position(o: Outcome) -> bool:
+    return o.component == "loader_position" and o.status == "not_recorded"
+
+
 def _first_steps(out: Resumed, ledger: Ledger, home: Ledger, g: graph.Graph, node: graph.Node) -> None:
     """The first updates and losses, of rank 0, beside those before the save and on another branch."""
     step = node.checkpoint.step
@@ -106,7 +158,8 @@ def _first_steps(out: Resumed, ledger: Ledger, home: Ledger, g: graph.Graph, nod
     earlier = _by_step(pa.concat_tables(tables)) if tables else {}
     after = _by_step(_signals(ledger.path, out.segment, step, step + 12))
     out.sizes = first_updates.sizes(_updates(earlier), _updates(after))
-    found = first_updates.finding(out.sizes, _betas(ledger, out.segment), counter_lost=_counter_lost(out))
+    out.lost = _lost(out, _betas(ledger, out.segment))
+    found = first_updates.finding(out.sizes, out.lost)
     out.findings += [found] if found else []
     other = _branch(ledger, home, g, node, out.segment)
     if other is not None:
@@ -186,6 +239,11 @@ def _betas(ledger: Ledger, segment: str) -> tuple[float, float] | None:
     return None
 
 
-def _counter_lost(out: Resumed) -> bool:
-    by = {o.component: o.status for o in out.outcomes if 0 in o.ranks or not o.ranks}
-    return by.get("optimizer_step") == "differs" and by.get("optimizer_state") == "restored"
+def _lost(out: Resumed, betas: tuple[float, float] | None) -> Lost | None:
+    """The counter of rank 0's optimizer, where it alone was lost, or of all ranks' together."""
+    by = {o.component: o for o in out.outcomes if 0 in o.ranks or not o.ranks}
+    counter, moments = by.get("optimizer_step"), by.get("optimizer_state")
+    if betas is None or counter is None or moments is None or moments.status != "restored":
+        return None
+    found = re.search(r"\bstep (\d+) -> (\d+)", counter.text) if counter.status == "differs" else None
+    return Lost(betas, int(found[1]), int(found[2])) if found else None

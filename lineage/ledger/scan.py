@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .._rooms import schemas
 from . import layout
+from .blanked import unblanked
 from .journal import line_digest
 
 _CODE = {"bad_json": "LIN-J002", "unknown_schema": "LIN-J005", "invalid": "LIN-J006"}
@@ -41,6 +42,24 @@ def raw_lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
             yield number, line.rstrip(b"\n"), line.endswith(b"\n")
 
 
+def read_record(raw: bytes, file: str, line: int) -> schemas.Record:
+    """Read a line, also one that a tracker had without its words. Raises `schemas.RecordError`."""
+    try:
+        plain, _, blanked = unblanked(raw)
+    except ValueError as e:
+        raise schemas.RecordError("invalid", str(e)) from None
+    record = schemas.read_line(plain, file=file, line=line)
+    return replace(record, raw=raw) if blanked else record
+
+
+def digest_of(raw: bytes) -> str:
+    """The digest of a line as it was written; of one without its words, as the tracker gives it."""
+    try:
+        return unblanked(raw)[1]
+    except ValueError:
+        return line_digest(raw)
+
+
 def read_file(path: Path, ledger: Path) -> tuple[list[schemas.Record], list[Damage]]:
     """Read one journal file: every good record, and every damage with its line.
 
@@ -65,12 +84,12 @@ def read_file(path: Path, ledger: Path) -> tuple[list[schemas.Record], list[Dama
                 )
                 break
             try:
-                record = schemas.read_line(raw, file=name, line=number)
+                record = read_record(raw, name, number)
                 if record.at.tzinfo is None:
                     raise schemas.RecordError("invalid", "at: a time without its zone cannot be put in order")
             except schemas.RecordError as e:
                 damage.append(Damage(_CODE[e.kind], name, number, str(e)))
-                prev, seq = line_digest(raw), seq + 1
+                prev, seq = digest_of(raw), seq + 1
                 continue
             if record.prev != prev:
                 damage.append(
@@ -88,7 +107,7 @@ def read_file(path: Path, ledger: Path) -> tuple[list[schemas.Record], list[Dama
                 )
                 seq = record.seq
             records.append(record)
-            prev, seq = line_digest(raw), seq + 1
+            prev, seq = digest_of(raw), seq + 1
     except OSError as e:
         damage.append(Damage("LIN-J007", name, 0, f"cannot be read: {e}"))
     return records, damage
@@ -116,10 +135,10 @@ def head_of(path: Path, ledger: Path) -> tuple[schemas.Head | None, bool]:
         return None, torn
     name = str(path.relative_to(layout.journal_folder(ledger)))
     try:
-        seq = schemas.read_line(line).seq
+        seq = read_record(line, name, 0).seq
     except schemas.RecordError:
         return None, torn
-    return schemas.Head(file=name, seq=seq, digest=line_digest(line)), torn
+    return schemas.Head(file=name, seq=seq, digest=digest_of(line)), torn
 
 
 def heads(ledger: Path) -> tuple[list[schemas.Head], list[str]]:

@@ -98,6 +98,9 @@ def gather(ledger: Ledger, graph: Graph, cells: Cells, first: schemas.FirstBad, 
         devices=_devices(graph, cells, first),
         replays=_replays(ledger, cell),
         bundle=_bundle(ledger, cell),
+        bundled=sorted(
+            {r.rank for r in ledger.of("bundle", cell.segment) if r.payload.first_bad_step == cell.step}
+        ),
         environments=max(1, len({r.rank for r in ledger.of("environment", segment.uid)})),
         cells=[c for c in cells.of(cell.segment) if cell.step <= c.step <= until],
         upto=until,

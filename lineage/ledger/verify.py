@@ -15,8 +15,8 @@ from pathlib import Path
 
 from .._rooms import schemas
 from ..bundle import verifying as bundles
-from . import blobs, evidence, layout, scan, series, tables
-from .journal import line_digest
+from . import blobs, evidence, layout, pulled, scan, series, tables
+from .blanked import BLANKED
 from .seal import root_of
 
 Known = dict[tuple[str, int], str]
@@ -35,6 +35,8 @@ class Verification:
     damage: list[scan.Damage] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """what could not be checked, and what an honest reader must know"""
+    unread: dict[str, int] = field(default_factory=dict)
+    """journal file -> its last line that a seal or a header names, and that the pages of a pulled ledger do not have"""
 
     @property
     def whole(self) -> bool:
@@ -45,9 +47,13 @@ class Verification:
 def verify(ledger: Path, anchors: Sequence[str] = ()) -> Verification:
     """Check everything in a ledger folder.
 
-    `anchors` are roots read from outside (a tracker's tag, a git note): each must be the root of a seal here.
+    `anchors` are roots read from outside (a tracker's tag, a git note): each must be the root of a seal here. Of a
+    ledger that was pulled out of a tracker the roots that were read there count too, and what a tracker never has is
+    said, not taken for damage.
     """
     out = Verification()
+    marker = _marker(ledger, out)
+    anchors = [*anchors, *(marker.roots if marker else ())]
     known: Known = {}
     records: list[schemas.Record] = []
     for path in scan.journal_files(ledger):
@@ -55,31 +61,93 @@ def verify(ledger: Path, anchors: Sequence[str] = ()) -> Verification:
         out.files += 1
         out.damage += damage
         records += found
-        known |= _digests(path, ledger) | {(r.file, r.seq): line_digest(r.raw) for r in found}
+        known |= _digests(path, ledger) | {(r.file, r.seq): scan.digest_of(r.raw) for r in found}
     out.records = len(records)
     out.damage += _heads(records, known)
-    out.damage += _anchors(records, anchors)
+    out.damage += _anchors(records, anchors, pulled_=marker is not None)
     out.damage += _own_anchors(records)
     out.damage += _blobs(ledger, records)
     out.damage += _series(ledger)
     out.damage += _evidence(ledger, records)
     out.damage += _bundles(ledger, records)
     out.damage += _two_writers(records)
+    out.damage += _wordless(records, marker)
+    if marker:
+        _set_apart(out, marker)
     seals = [r for r in records if r.kind == "seal"]
     out.seals = len(seals)
-    out.anchored = sorted({f"{r.payload.tracker}: {r.payload.place}" for r in records if r.kind == "anchor"})
+    told = {f"{r.payload.tracker}: {r.payload.place}" for r in records if r.kind == "anchor"}
+    out.anchored = sorted(told.union(marker.places if marker else ()))
     out.notes += [
         f"{file} began elsewhere: {text}; verify that one too" for file, text in _moved(records).items()
     ]
+    out.notes += _of_pulled(marker, records) if marker else []
     out.notes += _notes(out, anchors)
     return out
+
+
+def _marker(ledger: Path, out: Verification) -> pulled.Pulled | None:
+    try:
+        return pulled.read(ledger)
+    except pulled.MarkerDamaged as e:
+        out.damage.append(scan.Damage("LIN-J006", pulled.NAME, 0, str(e)))
+        return None
+
+
+def _wordless(records: Iterable[schemas.Record], marker: pulled.Pulled | None) -> list[scan.Damage]:
+    """Lines without their words come from trackers: the training process writes none."""
+    if marker is not None:
+        return []
+    text = "stands here as a tracker has it, without its words; the training process wrote it with them"
+    return [scan.Damage("LIN-J003", r.file, r.line, text) for r in records if r.raw.startswith(BLANKED)]
+
+
+def _set_apart(out: Verification, marker: pulled.Pulled) -> None:
+    """What is not here because no tracker has it, or the pages that were read do not: said, and no damage."""
+    kept = []
+    for d in out.damage:
+        if d.code == "LIN-J008" and d.text.partition(";")[0].partition(",")[0].endswith("is gone"):
+            gone = d.text if d.text.startswith("blob") else f"{d.file} {d.text}"
+            name = gone.partition(" is gone")[0].replace("blob ", "the diff of the working tree, blob ")
+            said = f"missing: {name}: no tracker gets it; it stayed where the run trained"
+            out.notes += [said] if said not in out.notes else []
+        elif d.code == "LIN-J007" and d.line > marker.lines.get(d.file, 0):
+            out.unread[d.file] = max(out.unread.get(d.file, 0), d.line)
+        else:
+            kept.append(d)
+    out.damage = kept
+    for file, last in sorted(out.unread.items()):
+        first = marker.lines.get(file, 0) + 1
+        out.notes.append(
+            f"missing: journal {file}, lines {first:,} to {last:,}: a seal or a header names them, and the pages that "
+            "were read do not have them"
+        )
+
+
+def _of_pulled(marker: pulled.Pulled, records: Sequence[schemas.Record]) -> list[str]:
+    """What a reader of a pulled ledger must know: what it was held against, and what it lacks."""
+    sources = ", ".join(p.source for p in marker.pages)
+    roots = f"{len(marker.roots):,} anchored {'root' if len(marker.roots) == 1 else 'roots'}"
+    out = [
+        f"pulled out of {sources}, as read at {marker.since}; "
+        + (f"held against {roots}: {', '.join(marker.places)}" if marker.roots else "no anchor stands there")
+    ]
+    wordless = [r for r in records if r.raw.startswith(BLANKED)]
+    if wordless:
+        kinds = ", ".join(sorted({r.kind for r in wordless}))
+        out.append(
+            f"{len(wordless):,} of {len(records):,} lines ({kinds}) are here without the words of persons and "
+            "exceptions, which stayed where the run trained: the chain runs over the digests of the whole lines, and "
+            "what else these lines say cannot be held against it"
+        )
+    return [*out, *marker.notes, *(f"missing: {m}" for m in marker.missing)]
 
 
 def _digests(path: Path, ledger: Path) -> Known:
     """Digests of all whole lines by their place: a line that cannot be read is not taken for a gone one."""
     name = str(path.relative_to(layout.journal_folder(ledger)))
     try:
-        return {(name, n - 1): line_digest(raw) for n, raw, whole in scan.raw_lines(path) if whole}
+        return {(name, n - 1): scan.digest_of(raw) for n, raw, whole in scan.raw_lines(path) if whole}
     except OSError:
         return {}  # `scan.read_file` has named it
 
@@ -113,15 +181,16 @@ def _moved(records: Iterable[schemas.Record]) -> dict[str, str]:
     return {r.file: r.payload.consequence for r in found if r.payload.part == "journal" and r.seq == 1}
 
 
-def _anchors(records: Iterable[schemas.Record], anchors: Sequence[str]) -> list[scan.Damage]:
+def _anchors(
+    records: Iterable[schemas.Record], anchors: Sequence[str], *, pulled_: bool
+) -> list[scan.Damage]:
     roots = {r.payload.root for r in records if r.kind == "seal"}
+    or_ = (
+        ", or the chunk of the journal with it never came to the page (`lineage sync` where the run trained)"
+    )
+    why = "it was cut or edited after it" + (or_ if pulled_ else "")
     return [
-        scan.Damage(
-            "LIN-J009",
-            "",
-            0,
-            f"anchor {a} is the root of no seal in this ledger: it was cut or edited after it",
-        )
+        scan.Damage("LIN-J009", "", 0, f"anchor {a} is the root of no seal in this ledger: {why}")
         for a in anchors
         if a not in roots
     ]

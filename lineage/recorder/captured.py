@@ -134,6 +134,7 @@ def take(rec: Recorder, w: Writer, values: Values, alarm: schemas.Alarm, record:
             "batches_seen": rec.watched.batches_seen,
         },
     )
+    _try(found, "what is watched for events", lambda: setattr(found, "watched", _watched(rec)))
     if frame is not None:
         from .probing import columns
 
@@ -169,6 +170,15 @@ class _NotThere(Exception):
 
 class _TooBig(Exception):
     """Something is there and may not be copied; the text says how big it is."""
+
+
+def _watched(rec: Recorder) -> str:
+    """What of this node is watched while the run trains, and what cannot be."""
+    if rec.hardware is None:
+        return "this process watches nothing: the one with local rank 0 of its node does, with hardware_every above 0"
+    parts, missing, gaps = rec.hardware.covered()
+    told = [*(p.replace("hardware events: ", "watched: ") for p in parts), *missing.values(), *gaps]
+    return "; ".join(t.removeprefix("hardware events: ") for t in told) or "the watch has not looked yet"
 
 
 def _state_dict(holder: Any, name: str) -> Any:

@@ -40,11 +40,16 @@ class Followed:
         self._at.pop(os.path.abspath(path), None)
 
     def replaced(self, path: str, by: str) -> None:
-        """Something else was saved at a path: what was there is gone."""
+        """Something else was saved at a path: what was there is gone, unless it was moved away before."""
         self._begin()
         older = self._at.pop(os.path.abspath(path), None)
-        if older is not None:
+        if older is None:
+            return
+        now = self._moved(os.path.abspath(path), older.uid)
+        if now is None:
             self._mark(older, f"overwritten by a later {by} at {path}")
+        else:
+            self._at[now] = older
 
     def look(self) -> None:
         """Notice which ones are not there any more; one that was moved is followed to where it lies now."""
@@ -73,13 +78,14 @@ class Followed:
 
     def _moved(self, path: str, uid: str) -> str | None:
         """Where it lies now, as this process or a record of any other one tells; None where it lies nowhere."""
-        here = str(protection.where(Path(path)))
-        if here != path and os.path.exists(here):
-            return here
+        here = protection.where_is(Path(path), uid)
+        if here is not None and os.path.exists(here):
+            return str(here)
         ledger = self._ledger()
         node = graph.build(Ledger(ledger).records).nodes.get(uid) if ledger is not None else None
         told = node.checkpoint.path if node is not None else None
-        return os.path.abspath(told) if told and os.path.exists(told) else None
+        there = os.path.abspath(told) if told and os.path.exists(told) else None
+        return there if there != os.path.abspath(path) else None
 
     def _mark(self, checkpoint: schemas.Checkpoint, why: str) -> None:
         self._write(schemas.CheckpointMark(checkpoint=checkpoint.uid, mark="deleted", why=why))

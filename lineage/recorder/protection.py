@@ -1,6 +1,6 @@
 """What rotation must not delete: asked by the integrations before they, or their framework, remove a checkpoint.
 
-    protection = Protection(ledger)
+    protection = Protection.of(rec)                # or Protection(ledger)
     if why := protection.holds(path):          # words for the log; None: it may go
         now_at = protection.keep(path)         # only where the framework's own removal cannot be refused
 
@@ -14,9 +14,10 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._rooms import schemas
 from ..judge.protected import KINDS, Protected, protected
@@ -25,20 +26,35 @@ from ..ledger.journal import Journal
 from .contain import describe, log
 from .identity import place
 
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
 Write = Callable[[Any], schemas.Envelope]
 
 _KIND = re.compile(rb'"payload":\{"kind":"(\w+)"')
 _WANTED = frozenset(k.encode() for k in KINDS)
-_MOVED: dict[str, str] = {}
-"""Where this process moved checkpoints: for a save whose files are still being digested under the old path."""
+_MOVED: dict[str, list[tuple[int, str | None, str]]] = {}
+"""Where this process moved what lay at a path: (when, checkpoint, where to), oldest first. For a save whose files are
+still being digested under the old path; a loop that keeps one file saves the next one to that path."""
 _MOVING = threading.Lock()
 """Held while one is moved, so that nobody finds it neither there nor here."""
 
 
-def where(path: Path) -> Path:
-    """Where a checkpoint is now, if this process moved it."""
+def where(path: Path, since: int) -> Path:
+    """Where what was written to a path is now: there, or where this process moved it to.
+
+    `since`: the time at which it was there (`time.monotonic_ns()`). What was moved before was an earlier save.
+    """
     with _MOVING:
-        return Path(_MOVED.get(os.path.abspath(path), path))
+        moves = _MOVED.get(os.path.abspath(path), ())
+        return Path(next((to for when, _, to in moves if when >= since), path))
+
+
+def where_is(path: Path, checkpoint: str) -> Path | None:
+    """Where this process moved a checkpoint that lay at a path; None where it did not."""
+    with _MOVING:
+        moves = _MOVED.get(os.path.abspath(path), ())
+        return next((Path(to) for _, uid, to in reversed(moves) if uid == checkpoint), None)
 
 
 class Protection:
@@ -58,6 +74,12 @@ class Protection:
         self._newest: dict[str, str] = {}
         self._others: dict[str, Protection] = {}
         self._troubled = False
+
+    @classmethod
+    def of(cls, rec: Recorder) -> Protection:
+        """The protection of a run that is being recorded. Where nothing is recorded it holds nothing."""
+        writer = rec.begin() if rec.live else None
+        return cls(Path(os.devnull)) if writer is None else cls(writer.ledger, write=writer.write)
 
     def holds(self, path: Path | str) -> str | None:
         """Why a checkpoint must not be deleted, in words; None where it may be.
@@ -104,7 +126,7 @@ class Protection:
         if said:
             return said[0]
         if named:
-            return None
+            return self._written_over(path, named)
         tells = _sidecar(Path(path))
         if tells is not None and tells[0] in found.graph.nodes:
             return found.why.get(tells[0])
@@ -113,6 +135,16 @@ class Protection:
                 return other._look().why.get(tells[0])
         return _may_be(path, found.pending)
 
+    def _written_over(self, path: str, named: list[str]) -> str | None:
+        """Why a path of one checkpoint on record may hold a later save, whose files are not on record yet."""
+        assert self._found is not None
+        nodes, order = self._found.graph.nodes, self._journals.order()
+        last = max(order.get(nodes[uid].record, -1) for uid in named)
+        later = {
+            n.checkpoint.step for n in nodes.values() if n.checkpoint.path is None and order[n.record] > last
+        }
+        return _may_be(path, {step: why for step, why in self._found.pending.items() if step in later})
+
     def _look(self) -> Protected:
         """What must be kept, as the journals tell it now."""
         if self._journals.read() or self._found is None or self._went():
@@ -120,7 +152,8 @@ class Protection:
             nodes = self._found.graph.nodes.values()
             order = self._journals.order()
             newest = sorted(
-                (n for n in nodes if n.checkpoint.path), key=lambda n: order.get(n.record, -1)
+                (n for n in nodes if n.checkpoint.path and not n.deleted),
+                key=lambda n: order.get(n.record, -1),
             )  # a path that is written over holds the last
             self._newest = {os.path.abspath(str(n.checkpoint.path)): n.uid for n in newest}
         return self._found
@@ -145,13 +178,15 @@ class Protection:
     def _keep(self, at: Path, why: str) -> Path:
         found = self._look()
         uid = self._newest.get(str(at))
-        if uid is None and (tells := _sidecar(at)) is not None:
+        if uid is not None and uid not in found.why and self._written_over(str(at), [uid]):
+            uid = None  # it may be a later one, which finds its files where they are now
+        elif uid is None and (tells := _sidecar(at)) is not None:
             uid = tells[0]
         try:
             with _MOVING:
                 now = evidence_move.out_of_reach(at)
                 if now != at:
-                    _MOVED[str(at)] = str(now)
+                    _MOVED.setdefault(str(at), []).append((time.monotonic_ns(), uid, str(now)))
         except evidence_move.CannotMove as refused:
             return self._copy(at, uid, why, refused)
         if now == at:

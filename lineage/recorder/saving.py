@@ -162,12 +162,12 @@ def _finish(
         if record.status == "complete":
             rec.followed.add(record)
     else:
-        _own_files(w, protection.where(path))
+        _own_files(w, protection.where(path, seen.when))
     if w.world.rank != 0 and not any(c.scope == "rank" for c in record.live):
         return
     for thread in [t for _, t in rec._background]:
         thread.join(timeout=10.0)
-    at = _write_sidecar(rec, w, record, path, known)
+    at = _write_sidecar(rec, w, record, path, seen.when, known)
     quarantine.saved(w, record, at)
     if w.world.rank == 0:
         w.seal("checkpoint")
@@ -175,7 +175,7 @@ def _finish(
 
 def _digest(w: Writer, record: schemas.Checkpoint, path: Path, seen: Written) -> schemas.Checkpoint:
     """The record with what the files are; read once more where they were moved out of a rotation's reach meanwhile."""
-    at = protection.where(path)
+    at = protection.where(path, seen.when)
     try:
         kept = hashing.Kept(w.ledger / layout.DIGESTS, at, "rank0")
         manifest = files.manifest(at, kept=kept)
@@ -184,7 +184,7 @@ def _digest(w: Writer, record: schemas.Checkpoint, path: Path, seen: Written) ->
     except OSError as e:
         manifest, missing = None, [f"cannot be read ({reason(e)})"]
     gone = seen.there and seen.changed()
-    if gone and (now := protection.where(path)) != at:
+    if gone and (now := protection.where(path, seen.when)) != at:
         return _digest(w, record, now, seen)
     if gone and at == seen.path:  # what was digested is another save's, or a part of this one
         manifest, missing = None, [GONE]
@@ -216,7 +216,7 @@ def _own_files(w: Writer, path: Path) -> None:
 
 
 def _write_sidecar(
-    rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, known: dict[str, Any]
+    rec: Recorder, w: Writer, record: schemas.Checkpoint, path: Path, since: int, known: dict[str, Any]
 ) -> Path:
     """Write it beside the checkpoint, wherever that lies now, and return where."""
     ancestors = list(record.parents)
@@ -242,11 +242,13 @@ def _write_sidecar(
         environment=rec.now.environment if first else None,
         ledger=str(w.ledger),
     )
-    at = protection.where(path)
+    at = protection.where(path, since)
+    if not at.exists() and not (at := protection.where(path, since)).exists():
+        return at  # a rotation took it meanwhile: a sidecar alone in its place would be litter
     try:
         sidecars.write(at, sidecar)
     except OSError:
-        now = protection.where(path)
+        now = protection.where(path, since)
         if now == at:
             raise
         sidecars.write(now, sidecar)

@@ -195,14 +195,16 @@ class Staged:
 
     def _digests(self, found: Mapping[tuple[int, bool], tuple[int, int]]) -> list[schemas.ComponentDigest]:
         lanes = state.Lanes({source: pair for (source, whole), pair in found.items() if whole})
-        return [
-            state.component(
-                c.component,
-                c.scope,
-                (None if c.named is None else digest.root(lanes.digests(c.named)), c.detail, c.note),
-            )
-            for c in self._components
-        ]
+        return [state.component(c.component, c.scope, self._found(c, lanes)) for c in self._components]
+
+    def _found(self, c: _Named, lanes: state.Lanes) -> state.Found:
+        if c.named is None:
+            return None, c.detail, c.note
+        digests = lanes.digests(c.named)
+        of_kinds = (
+            state.kinds_of_buffers(self._rec.watched.model, digests) if c.component == "buffers" else {}
+        )
+        return digest.root(digests), c.detail | of_kinds, c.note
 
 
 def leaves(tree: Any) -> Iterator[Any]:

@@ -158,23 +158,33 @@ class Writer:
         supersedes: str | None = None,
     ) -> schemas.Envelope:
         """Write a record; it is durable when this returns. The tracker shows it when it can."""
+        record = self._keep(payload, step, caused_by, supersedes)
+        self._tell(record)
+        return record
+
+    def _keep(
+        self,
+        payload: Any,
+        step: int | None = None,
+        caused_by: Sequence[str] = (),
+        supersedes: str | None = None,
+    ) -> schemas.Envelope:
         record = self.journal.append(
             payload, step=self.step if step is None else step, caused_by=caused_by, supersedes=supersedes
         )
         if isinstance(payload, schemas.Regime):
             self.regime = payload.id
+        return record
+
+    def _tell(self, record: trackers.Shown) -> None:
         if self.outbox is not None:
             self.outbox.put(record)
         if self._webhook is not None:
             self._webhook.look(record)
-        return record
 
     def show(self, record: schemas.Record) -> None:
         """Show another writer's record in this process's tracker, and tell the webhook."""
-        if self.outbox is not None:
-            self.outbox.put(record)
-        if self._webhook is not None:
-            self._webhook.look(record)
+        self._tell(record)
 
     def rows(self, **tables: list[dict[str, Any]]) -> None:
         """Write the rows of one step or several, by table."""
@@ -204,12 +214,15 @@ class Writer:
         if self.world.rank != 0:
             return
         sealed = seal(scan.heads(self.ledger)[0], why)
-        self.write(sealed)
-        if self.outbox is not None and self.outbox.tracker.kind != "local":
-            for item in chunks.write(
-                self.ledger, sealed.heads, self._sent, text="text" in self.settings.share
-            ):
-                self.outbox.put(item)
+        record = self._keep(sealed)
+        try:
+            if self.outbox is not None and self.outbox.tracker.kind != "local":
+                # With the line of the seal itself: only so can the anchor be found again in what the tracker has.
+                heads = chunks.with_seal(sealed.heads, self.journal.file, record.seq)
+                for item in chunks.write(self.ledger, heads, self._sent, text="text" in self.settings.share):
+                    self.outbox.put(item)
+        finally:  # after its chunk: an anchor whose line is not there looks like a ledger that was cut
+            self._tell(record)
 
     def publish(self, file: Path, name: str) -> None:
         """Put a file on the run's page."""

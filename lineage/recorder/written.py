@@ -6,6 +6,7 @@ A loop that keeps one file writes over it, and a rotation removes it, before ano
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +28,13 @@ class Written:
     stats: dict[str, Stat | None]
     alone: bool
     """one rank writes; the files of other ranks may still grow, and only their removal tells something"""
+    when: int
+    """at this time, in nanoseconds of the monotonic clock"""
 
     @classmethod
     def look(cls, path: Path, *, alone: bool) -> Written:
         """Look at the files that are there now. Raises nothing."""
-        return cls(path, {p: stat_of(p) for p in _names(path)}, alone)
+        return cls(path, {p: stat_of(p) for p in _names(path)}, alone, time.monotonic_ns())
 
     @property
     def there(self) -> bool:

@@ -83,6 +83,48 @@ def _no_autocast(facts: dict[str, Any]) -> Iterator[None]:
         autocast.__enter__ = enter
 
 
+@contextlib.contextmanager
+def _full_width(facts: dict[str, Any]) -> Iterator[None]:
+    """Products and convolutions of float32 in float32: TF32 has ten bits of mantissa, as float16 has."""
+    cudnn = torch.backends.cudnn.allow_tf32
+    products = torch.get_float32_matmul_precision()
+    facts["narrow"] = [
+        n for n, on in (("matrix products", products != "highest"), ("convolutions", cudnn)) if on
+    ]
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+@contextlib.contextmanager
+def _all_float32(facts: dict[str, Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_no_autocast(facts))
+        try:
+            stack.enter_context(_full_width(facts))
+        except (
+            RuntimeError
+        ) as e:  # the code has set them by torch's newer switches, which do not mix with these
+            facts["tf32_left"] = str(e).partition(".")[0]
+        yield
+
+
+def _narrow(s: Shown) -> list[str]:
+    """What of float32 was made in TF32 or less before the change, as far as such operators ran."""
+    ran = list(s.control.operators) if s.control is not None else []
+    words = {"matrix products": ("mm", "matmul", "linear"), "convolutions": ("convolution",)}
+    on_gpu = torch.cuda.is_initialized()
+    return [
+        name
+        for name in s.facts.get("narrow", [])
+        if (on_gpu or name == "matrix products") and any(w in op for op in ran for w in words[name])
+    ]
+
+
 def _to_float(built: Built, facts: dict[str, Any]) -> None:
     tensors = [*built.model.parameters(), *built.model.buffers()]
     facts["lower"] = sum(1 for t in tensors if t.dtype in (torch.float16, torch.bfloat16))
@@ -102,6 +144,13 @@ def _fp32(s: Shown) -> Evidence:
     if s.census.lower:
         some = ", ".join(list(s.census.lower)[:3])
         return "no", f"16-bit results all the same, of {some}: the code asks for that type by itself"
+    if s.facts.get("tf32_left"):
+        return "not_shown", f"whether TF32 is off is not known: {s.facts['tf32_left']}"
+    if narrow := _narrow(s):
+        return (
+            "yes",
+            f"no result was of a 16-bit type, and {' and '.join(narrow)} are not in TF32 any more",
+        )
     if s.control is not None and not s.control.lower and not s.facts.get("lower"):
         return "no", "no result was of a 16-bit type before the change either"
     return "yes", "no result was of a 16-bit type"
@@ -204,7 +253,12 @@ def _one_device(s: Shown) -> Evidence:
     world = s.facts.get("world", 1)
     if world == 1:
         return "no", "the run had one rank"
-    return "yes", f"one process, {world} ranks in the run"
+    if s.facts.get("control") != world:
+        return "no", (
+            "what it is held against was made on one device too. Make it at the run's size first: torchrun "
+            f"--nproc-per-node {world} -m lineage replay, without --change"
+        )
+    return "yes", f"one process, and {world} ranks made the replay that it is held against"
 
 
 def _batch_changed(s: Shown) -> Evidence:
@@ -214,7 +268,9 @@ def _batch_changed(s: Shown) -> Evidence:
 CONDITIONS: Mapping[str, Condition] = {
     c.name: c
     for c in (
-        Condition("fp32", "weights and arithmetic in float32, autocast off", _fp32, _no_autocast, _to_float),
+        Condition(
+            "fp32", "weights and arithmetic in float32, autocast and TF32 off", _fp32, _all_float32, _to_float
+        ),
         Condition("math-sdpa", "attention by plain operators, the fused kernels off", _sdpa, _math_attention),
         Condition("no-compile", "torch.compile off", _compile, _eager),
         Condition("deterministic", "deterministic kernels", _determined, _deterministic),

@@ -82,6 +82,8 @@ class Operations(Counting):
         super().__init__()
         self.forward: list[schemas.FirstNonFinite] = []
         self.backward: list[schemas.FirstNonFinite] = []
+        self.put: set[float] = set()
+        """infinities that were put somewhere on purpose so far, by sign: 1.0 and -1.0"""
         self._model = model
         self._stack: list[tuple[str, str]] = []
         self._spans: list[tuple[int, int, str, str]] = []
@@ -142,6 +144,8 @@ class Operations(Counting):
             was = before if before is not None else [_state(t) for t in going_in]
             if _makes(name, state, was, args, kwargs or {}):
                 self._note(name, place, made, state, was)
+            elif state.infinities and _deliberate(name, args, kwargs or {}, math.inf):
+                self.put |= {sign for sign in (1.0, -1.0) if bool((made == sign * math.inf).any())}
         return out
 
     def _note(self, name: str, place: int, made: Any, state: _State, was: list[_State]) -> None:

@@ -22,14 +22,16 @@ def record(ledger: Path, bundle: Bundle, found: Sequence[schemas.Replay], rank: 
     The first rank seals them. Raises `OSError` where nothing can be written.
     """
     m = bundle.manifest
-    known = [r.id for r in Ledger(ledger).of("bundle") if r.payload.root == bundle.root]
+    there = Ledger(ledger)
+    known = [r.id for r in there.of("bundle") if r.payload.root == bundle.root]
     place = schemas.Place(node=node(m.run, socket.gethostname()), pid=os.getpid())
     journal = Journal(ledger, m.run, m.segment, m.rank, place)
-    ids: dict[str, str] = {}
+    controls = {replay.control for replay in found}
+    ids: dict[str, str] = {r.payload.uid: r.id for r in there.of("replay") if r.payload.uid in controls}
     for replay in found:
         before = [ids[replay.control]] if replay.control in ids else []
         ids[replay.uid] = journal.append(replay, step=m.step, caused_by=[*known, *before]).id
     if rank == 0:
         journal.append(seal(heads(ledger)[0], "incident"))
     journal.close()
-    return list(ids.values())
+    return [ids[replay.uid] for replay in found]

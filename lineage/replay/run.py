@@ -92,6 +92,24 @@ class Replaying:
         self._control = self._record((), runs, look)
         return self._control
 
+    def at_size(self) -> schemas.Replay | None:
+        """The newest replay on record that the run's own ranks made with nothing changed. It becomes the control.
+
+        One device in their place is held against it: all that this process can make itself is on one device.
+        """
+        from ..ledger.reader import Ledger
+
+        world = self.bundle.manifest.world_size
+        if self.bundle.ledger is None or world < 2:
+            return None
+        found = [
+            r.payload for r in Ledger(self.bundle.ledger).of("replay") if r.payload.bundle == self.bundle.root
+        ]
+        whole = [p for p in found if not p.changes and p.world_size == world]
+        if whole:
+            self._control = whole[-1]
+        return self._control
+
     def changed(self) -> schemas.Replay:
         """The step with the change, or the changes, that were asked for."""
         changes = self.asked.changes
@@ -150,7 +168,9 @@ class Replaying:
     def _note(self, run: Run) -> None:
         """What the evidence of some conditions needs of a run."""
         run.facts.get("optimizer-reset", {})["updates"] = len(run.earlier)
-        run.facts.get("single-device", {})["world"] = self.bundle.manifest.world_size
+        alone = run.facts.get("single-device", {})
+        alone["world"] = self.bundle.manifest.world_size
+        alone["control"] = self._control.world_size if self._control is not None else None
         if run.deep is not None:
             run.facts.get("eager-hooks", {})["seen"] = len(run.deep.seen)
 
@@ -279,8 +299,17 @@ class _Aside(Deep):
         self._operations = operations
 
     def _look(self, *args: Any) -> None:
+        known = self.first
         with self._operations.aside():
             super()._look(*args)
+        if known is None and self.first is not None and self._on_purpose(self.first):
+            self.first = None
+
+    def _on_purpose(self, seen: Seen) -> bool:
+        """Whether a module returned nothing but infinities that were put there, as a module that makes a mask does."""
+        ops, s = self._operations, seen.stats
+        signs = {sign for sign, n in ((1.0, s.n_posinf), (-1.0, s.n_neginf)) if n}
+        return seen.phase == "forward" and not s.n_nan and not ops.forward and signs <= ops.put
 
 
 class _Looking:

@@ -1,4 +1,4 @@
-"""The post-mortem: one report of a ledger, as Markdown and as one self-contained HTML file."""
+"""The report of a run, as Markdown and as one self-contained HTML file; in `postmortem`, that of one incident."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from . import page
+from . import marked, page
 from .blocks import (
     Block,
     Bullets,
@@ -17,8 +17,10 @@ from .blocks import (
     Pre,
     Section,
     Span,
+    Sub,
     Table,
     Twig,
+    Written,
     clean,
     spans,
 )
@@ -27,7 +29,12 @@ from .facts import Facts
 
 def render(facts: Facts) -> str:
     """Return the whole report. Needs nothing but the base installation."""
-    return f"# {escape(clean(page.title(facts)))}\n\n{sections(page.sections(facts))}"
+    return document(page.title(facts), page.sections(facts))
+
+
+def document(title: str, found: Sequence[Section]) -> str:
+    """Return a page: its title, and its sections under their headings."""
+    return f"# {escape(clean(title))}\n\n{sections(found)}"
 
 
 def sections(found: Sequence[Section]) -> str:
@@ -61,7 +68,11 @@ def _block(block: Block) -> list[str]:
         case Outline():
             return [f"{escape(block.caption)}:", "", *_twigs(block.twigs, "")]
         case Chart():
-            return [f"**{escape(block.title)}** (drawn in report.html): {escape(clean(block.words))}"]
+            return [f"**{escape(block.title)}** (drawn on the HTML page): {escape(clean(block.words))}"]
+        case Sub():
+            return [f"### {escape(clean(block.text))}"]
+        case Written():
+            return marked.place(block)
 
 
 def _twigs(twigs: Sequence[Twig], lead: str) -> list[str]:

@@ -91,7 +91,24 @@ class Outline:
     twigs: Sequence[Twig]
 
 
-Block = Para | Bullets | Table | Pre | Chart | Map | Outline
+@dataclass(frozen=True)
+class Sub:
+    """A heading within a section."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a person writes and no record tells: Markdown of theirs, kept as it stands."""
+
+    key: str
+    hint: str
+    """what belongs here, for whoever writes it"""
+    text: str = ""
+
+
+Block = Para | Bullets | Table | Pre | Chart | Map | Outline | Sub | Written
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def sections(facts: Facts) -> list[Section]:
 def _drifts(facts: Facts) -> Section:
     section = Section("changes", "What changed")
     for found in facts.drifts:
-        section.blocks.extend(_drift(found))
+        section.blocks.extend(of_drift(found))
     compared = {d.segment for d in facts.drifts}
     for s in facts.segments:
         if s.start != "fresh" and s.number not in compared:
@@ -43,7 +43,8 @@ def _drifts(facts: Facts) -> Section:
     return section
 
 
-def _drift(found: DriftFact) -> list[Block]:
+def of_drift(found: DriftFact) -> list[Block]:
+    """What changed at one boundary, requested beside effective."""
     drift = found.drift
     begins = words.from_step(drift.from_step, drift.lower_bound)
     where = f"Segment {found.segment}, {MOMENT.get(drift.moment, drift.moment)}, {begins}"
@@ -68,7 +69,7 @@ def _drift(found: DriftFact) -> list[Block]:
 
 def _change(c: schemas.Change) -> list[Inline]:
     name = c.title + (f" ({', '.join(c.keys[:4])})" if c.keys and c.keys != [c.title] else "")
-    effective = _arrow(c.effective_before, c.effective_after)
+    effective = arrow(c.effective_before, c.effective_after)
     if c.read_from:
         effective += f" (read from: {c.read_from})"
     declared: Inline = "declared" if c.mitigation else Span("undeclared", "warn")
@@ -76,7 +77,7 @@ def _change(c: schemas.Change) -> list[Inline]:
         declared = Span("asked for, NOT in effect", "warn")
     return [
         name,
-        _arrow(c.requested_before, c.requested_after),
+        arrow(c.requested_before, c.requested_after),
         effective,
         CLASSES.get(c.cls, c.cls),
         declared,
@@ -84,7 +85,7 @@ def _change(c: schemas.Change) -> list[Inline]:
     ]
 
 
-def _arrow(before: schemas.Scalar | None, after: schemas.Scalar | None) -> str:
+def arrow(before: schemas.Scalar | None, after: schemas.Scalar | None) -> str:
     """Both sides of a value; a digest by its beginning; nothing where neither side is known."""
     if before is None and after is None:
         return "not shown"
@@ -145,12 +146,15 @@ IN_EFFECT: dict[str, tuple[str, Style]] = {
 }
 
 
+MITIGATION_HEAD = ("What", "Asked for", "Who and why", "In effect?", "Evidence")
+
+
 def _mitigations(facts: Facts) -> Section:
     section = Section("mitigations", "Declared mitigations")
-    rows = [_mitigation(m) for m in facts.mitigations]
+    rows = [mitigation_row(m) for m in facts.mitigations]
     if rows:
-        head = ("What", "Asked for", "Who and why", "In effect?", "Evidence")
-        section.blocks.append(Table("Mitigations, and what shows that they are in effect", head, rows))
+        caption = "Mitigations, and what shows that they are in effect"
+        section.blocks.append(Table(caption, MITIGATION_HEAD, rows))
     elif any(d.drift.undeclared for d in facts.drifts):
         section.blocks.append(
             Para(
@@ -164,7 +168,8 @@ def _mitigations(facts: Facts) -> Section:
     return section
 
 
-def _mitigation(m: MitigationFact) -> list[Inline]:
+def mitigation_row(m: MitigationFact) -> list[Inline]:
+    """One declared mitigation, and what shows that it is in effect."""
     asked = m.mitigation
     why = f"{asked.who or 'nobody named'}: {words.shorten(asked.why)}"
     if asked.hypothesis:
@@ -176,7 +181,7 @@ def _mitigation(m: MitigationFact) -> list[Inline]:
     if not m.effects:
         return [
             name,
-            _arrow(asked.before, asked.after),
+            arrow(asked.before, asked.after),
             why,
             Span("not shown", "warn"),
             "no effect was looked for yet",
@@ -185,7 +190,7 @@ def _mitigation(m: MitigationFact) -> list[Inline]:
     word, style = IN_EFFECT.get(newest.in_effect, (newest.in_effect, "warn"))
     since = "" if newest.from_step is None else f" from step {newest.from_step:,}"
     since += "" if newest.to_step is None else f" to step {newest.to_step:,}"
-    return [name, _arrow(asked.before, asked.after), why, Span(word + since, style), newest.text]
+    return [name, arrow(asked.before, asked.after), why, Span(word + since, style), newest.text]
 
 
 def _regimes(facts: Facts) -> Section:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,8 @@ DASHES = ([7, 3], [2, 2], [9, 3, 2, 3], [4, 2])
 ABANDONED = [1, 3]
 
 MOST_LINES = 12
+ROWS = 3
+"""Rows of words at vertical rules."""
 POINTS_OF_A_CHART = 16_000
 MOST_MARKS = 200
 
@@ -69,12 +71,18 @@ def draw(facts: Facts) -> dict[str, dict[str, str]]:
     Raises `ImportError` where altair or vl-convert is not installed.
     """
     drawings = {
-        "loss": _over_segments(facts, "loss", "loss"),
-        "lr": _over_segments(facts, "lr", "learning rate"),
+        "loss": over_segments(facts, "loss", "loss"),
+        "lr": over_segments(facts, "lr", "learning rate"),
     }
-    gradients = _gradients(facts)
-    if gradients is not None:
-        drawings["grad_norm"] = gradients
+    chosen = course.focus(facts)
+    found = None if chosen is None else gradients(facts, chosen[1])
+    if found is not None:
+        drawings["grad_norm"] = found
+    return drawn(drawings)
+
+
+def drawn(drawings: Mapping[str, Drawing]) -> dict[str, dict[str, str]]:
+    """Draw those that have a line: name -> size -> SVG element."""
     return {
         name: {size: _svg(drawing, *SIZES[size]) for size in SIZES}
         for name, drawing in drawings.items()
@@ -82,7 +90,7 @@ def draw(facts: Facts) -> dict[str, dict[str, str]]:
     }
 
 
-def _over_segments(facts: Facts, signal: str, unit: str) -> Drawing:
+def over_segments(facts: Facts, signal: str, unit: str) -> Drawing:
     """One line per segment: solid on the newest branch, dashed on others, grey dots where abandoned."""
     drawing = Drawing(unit, bands=_bands(facts), marks=_restarts(facts))
     path = _path(facts)
@@ -107,14 +115,17 @@ def _cut(facts: Facts, segment: SegmentFact) -> int | None:
     return facts.left.get(segment.uid)
 
 
-def _bands(facts: Facts) -> list[tuple[float, float, str]]:
-    """The regimes after the first on the newest branch."""
-    path = _path(facts)
+def _bands(facts: Facts, only: str | None = None) -> list[tuple[float, float, str]]:
+    """The regimes after the first, on the newest branch or of one segment."""
+    path = _path(facts) if only is None else [only]
     return [
         (piece.first - 0.5, piece.last + 0.5, f"regime {p.regime}")
         for p in facts.phases
         for piece in p.pieces
-        if p.regime and not p.abandoned and piece.segment in path and piece.last is not None
+        if p.regime
+        and not (p.abandoned and only is None)
+        and piece.segment in path
+        and piece.last is not None
     ]
 
 
@@ -132,12 +143,9 @@ def _restarts(facts: Facts) -> list[tuple[int, str]]:
     return [(step, f"restart: segment {', '.join(map(str, n))}") for step, n in sorted(by_step.items())]
 
 
-def _gradients(facts: Facts) -> Drawing | None:
-    chosen = course.focus(facts)
-    if chosen is None:
-        return None
-    uid = chosen[1]
-    drawing = Drawing("gradient norm (log)", log=True)
+def gradients(facts: Facts, uid: str) -> Drawing | None:
+    """The gradient norms of one segment: the first ranks before the reduction, abnormal ones first, and reduced."""
+    drawing = Drawing("gradient norm (log)", log=True, bands=_bands(facts, uid))
     local = facts.curves.of(uid, "grad_norm_local")
     abnormal = [r for r, v in local.items() if any(not math.isfinite(x) for x in v.values())]
     first = [b.found.cell.rank for b in facts.bads if b.found.cell and b.found.cell.segment == uid]
@@ -189,7 +197,7 @@ def _chart(drawing: Drawing, width: int, height: int) -> Any:
             ),
         )
     )
-    layers = [*_band_layers(alt, drawing, x), line, *_mark_layers(alt, drawing, x, height)]
+    layers = [*_band_layers(alt, drawing, x), line, *_mark_layers(alt, drawing, x, width, height)]
     return (
         alt.layer(*layers)
         .properties(width=width, height=height, background="transparent")
@@ -230,24 +238,27 @@ def _band_layers(alt: Any, drawing: Drawing, x: Any) -> list[Any]:
     ]
 
 
-def _mark_layers(alt: Any, drawing: Drawing, x: Any, height: int) -> list[Any]:
+def _mark_layers(alt: Any, drawing: Drawing, x: Any, width: int, height: int) -> list[Any]:
     out = []
     if drawing.marks:
-        data = alt.Data(values=[{"step": s, "words": w} for s, w in drawing.marks])
-        base = alt.Chart(data).encode(x=x)
-        out += [
-            base.mark_rule(color=QUIET, strokeDash=[4, 3]),
-            base.mark_text(align="right", dx=-4, color=INK, fontSize=11).encode(
-                text="words:N", y=alt.value(height - 8)
-            ),
-        ]
+        data = alt.Data(values=[{"step": s} for s, _ in drawing.marks])
+        out.append(alt.Chart(data).mark_rule(color=QUIET, strokeDash=[4, 3]).encode(x=x))
+        for row in range(
+            min(ROWS, len(drawing.marks))
+        ):  # neighbours stand in rows of their own, over one another
+            named = drawing.marks[row::ROWS]
+            data = alt.Data(values=[{"step": s, "words": w} for s, w in named])
+            words = alt.Chart(data).mark_text(align="right", dx=-4, color=INK, fontSize=11)
+            out.append(words.encode(x=x, text="words:N", y=alt.value(height - 8 - 14 * row)))
     unseen: dict[int, str] = {}
     for line in drawing.lines:
         for step, v in non_finite(line.points)[:MOST_MARKS]:
             unseen.setdefault(step, "NaN" if math.isnan(v) else "Inf")
     if unseen:
         data = alt.Data(
-            values=[{"step": s, "words": f"\u2715 {unseen[s]}"} for s in _apart(sorted(unseen), drawing)]
+            values=[
+                {"step": s, "words": f"\u2715 {unseen[s]}"} for s in _apart(sorted(unseen), drawing, width)
+            ]
         )
         every = alt.Data(values=[{"step": s} for s in sorted(unseen)[:MOST_MARKS]])
         out += [
@@ -259,16 +270,19 @@ def _mark_layers(alt: Any, drawing: Drawing, x: Any, height: int) -> list[Any]:
     return out
 
 
-def _apart(steps: Sequence[int], drawing: Drawing) -> list[int]:
-    """Steps far enough from each other for a label each: an eighth of what is drawn."""
+def _apart(steps: Sequence[int], drawing: Drawing, width: int) -> list[int]:
+    """Steps far enough from each other for a label each, in a drawing so wide."""
     drawn = [s for line in drawing.lines for s, _ in (line.points[0], line.points[-1])]
-    least = (max(drawn) - min(drawn)) / 8
+    least = (max(drawn) - min(drawn)) * LABEL / width
     out: list[int] = []
     for s in steps:
         if not out or s - out[-1] > least:
             out.append(s)
     return out
 
+
+LABEL = 75
+"""Width of a label at a rule, in units of a drawing."""
 
 _ELEMENTS = {"svg", "g", "path", "line", "rect", "text", "tspan", "defs", "clipPath"}
 _ATTRIBUTES = {

@@ -13,14 +13,14 @@ from .facts import BadFact, Facts
 from .grid import Grid
 from .outline import outline
 from .series import non_finite
-from .timeline import MOST_EVENTS
+from .timeline import MOST_EVENTS, Event
 
 
 def first_bad(facts: Facts) -> list[Section]:
     """The first bad cell of each segment that has one."""
     section = Section("first-bad", "First bad cell")
     for bad in facts.bads:
-        section.blocks.extend(_bad(facts, bad))
+        section.blocks.extend(of_bad(facts, bad))
     if not facts.bads and facts.curves.values:
         section.blocks.append(Para("None: every recorded loss and gradient norm lies in its range."))
     elif not facts.bads and facts.segments:
@@ -28,7 +28,8 @@ def first_bad(facts: Facts) -> list[Section]:
     return [section]
 
 
-def _bad(facts: Facts, bad: BadFact) -> list[Block]:
+def of_bad(facts: Facts, bad: BadFact, *, checks: bool = True) -> list[Block]:
+    """What is known of one first bad cell, with its grids; `checks`: and what to check next."""
     found, cell = bad.found, bad.found.cell
     assert cell is not None
     known = {c.checkpoint.uid: c for c in facts.checkpoints}
@@ -57,11 +58,11 @@ def _bad(facts: Facts, bad: BadFact) -> list[Block]:
     out: list[Block] = [Bullets(items)]
     if bad.grid.around is not None:
         out.append(_grid(bad, bad.grid.around))
-    out.append(Bullets(_symptoms(found)))
-    told: list[Inline] = [_coded(f"How it spread: {s}.") for s in found.spread]
-    told += [_coded(f"Later, not the beginning: {s}.") for s in found.later]
-    told += [_coded(f"Not shown: {s}.") for s in found.not_shown]
-    told += [[Span("Gap: ", "warn"), *_coded(f"{g}.")] for g in found.gaps]
+    out.append(Bullets(_symptoms(found, checks=checks)))
+    told: list[Inline] = [coded(f"How it spread: {s}.") for s in found.spread]
+    told += [coded(f"Later, not the beginning: {s}.") for s in found.later]
+    told += [coded(f"Not shown: {s}.") for s in found.not_shown]
+    told += [[Span("Gap: ", "warn"), *coded(f"{g}.")] for g in found.gaps]
     out.append(Bullets(told))
     if bad.grid.map is not None and (len(bad.grid.map.columns) > 1 or len(bad.grid.map.rows) > 1):
         out.append(_map(bad, bad.grid.map, f"rank {cell.rank}, step {cell.step:,}"))
@@ -72,19 +73,19 @@ MOST_TIES = 3
 """Ranks at the same point of the step that are told each by its words."""
 
 
-def _symptoms(found: schemas.FirstBad) -> list[Inline]:
+def _symptoms(found: schemas.FirstBad, *, checks: bool) -> list[Inline]:
     """The classes that it belongs to, and what to check next."""
     out: list[Inline] = []
     for s in found.symptoms:
         why = ". ".join([s.reason, *s.evidence])
-        out.append([Span(f"Seen {TITLES.get(s.cls, s.cls)}: ", "strong"), *_coded(f"{why}.")])
-        for check in s.checks:
+        out.append([Span(f"Seen {TITLES.get(s.cls, s.cls)}: ", "strong"), *coded(f"{why}.")])
+        for check in s.checks if checks else ():
             line: list[str | Span] = [Span("Check next: ", "quiet"), f"{check.text} ({check.source})."]
             out.append([*line, " ", Span(check.command, "code")] if check.command else line)
     return out
 
 
-def _coded(text: str) -> list[str | Span]:
+def coded(text: str) -> list[str | Span]:
     """A line whose parts between back ticks are code."""
     return [Span(part, "code") if i % 2 else part for i, part in enumerate(text.split("`"))]
 
@@ -123,10 +124,11 @@ def _grid(bad: BadFact, grid: Grid) -> Table:
 
 def sections(facts: Facts) -> list[Section]:
     """Phases, curves, where each segment came from, checkpoints, and what happened when."""
-    return [_phases(facts), _curves(facts), _lineage(facts), _checkpoints(facts), _timeline(facts)]
+    return [phases(facts), _curves(facts), lineage(facts), _checkpoints(facts), _timeline(facts)]
 
 
-def _phases(facts: Facts) -> Section:
+def phases(facts: Facts) -> Section:
+    """The phase table."""
     section = Section("phases", "Phases")
     if not facts.phases:
         return section
@@ -160,17 +162,17 @@ def _curves(facts: Facts) -> Section:
     section = Section("curves", "Curves")
     titles = {"loss": "Loss, mean over ranks", "lr": "Learning rate"}
     for name, title in titles.items():
-        said = [w for s in facts.segments if (w := _said(facts, s.number, s.uid, name))]
+        said = [w for s in facts.segments if (w := said_of(facts, s.number, s.uid, name))]
         if said:
             section.blocks.append(Chart(name, title, ". ".join(said) + "."))
     chosen = focus(facts)
     if chosen and (facts.curves.of(chosen[1], "grad_norm_local") or facts.curves.of(chosen[1], "grad_norm")):
         title = f"Gradient norm in segment {chosen[0]}: each rank before the reduction, and reduced"
-        section.blocks.append(Chart("grad_norm", title, _gradients(facts, chosen[1])))
+        section.blocks.append(Chart("grad_norm", title, gradients_said(facts, chosen[1])))
     return section
 
 
-def _said(facts: Facts, number: int, uid: str, signal: str) -> str | None:
+def said_of(facts: Facts, number: int, uid: str, signal: str) -> str | None:
     """One line of a chart in words: where it begins and ends, and what it cannot show."""
     line = list(facts.curves.mean(uid, signal).items())
     if not line:
@@ -181,7 +183,8 @@ def _said(facts: Facts, number: int, uid: str, signal: str) -> str | None:
     return text + (f" ({unseen}, which no line can show)" if unseen else "")
 
 
-def _gradients(facts: Facts, uid: str) -> str:
+def gradients_said(facts: Facts, uid: str) -> str:
+    """The chart of gradient norms in words: what no line can show."""
     parts = []
     local = facts.curves.of(uid, "grad_norm_local")
     for signal, name in (("grad_norm_local", "before the reduction"), ("grad_norm", "reduced")):
@@ -193,7 +196,8 @@ def _gradients(facts: Facts, uid: str) -> str:
     return head + (f". No line can show: {'; '.join(parts[:12])}." if parts else "; all values are finite.")
 
 
-def _lineage(facts: Facts) -> Section:
+def lineage(facts: Facts) -> Section:
+    """The lineage tree, and where each segment came from."""
     section = Section("lineage", "Where each segment came from")
     if not facts.segments:
         return section
@@ -270,17 +274,19 @@ def _timeline(facts: Facts) -> Section:
         others = [e for e in events if not e.alarm][-(MOST_EVENTS - len(alarms)) :]
         events = tuple(sorted([*alarms, *others], key=lambda e: e.at))
         cut = f" ({len(events)} of {len(facts.events)}: the first alarms, and the newest of the others)"
-    rows: list[list[Inline]] = [
-        [
-            words.time(e.at),
-            "-" if e.step is None else f"{e.step:,}",
-            f"{'?' if e.segment is None else e.segment} / {e.rank}",
-            Span(e.what, "bad" if e.alarm else "plain"),
-            e.text,
-        ]
-        for e in events
-    ]
-    if rows:
+    if events:
         head = ("UTC", "Step", "Segment / rank", "What", "In words")
+        rows = [event_row(e) for e in events]
         section.blocks.append(Table(f"What happened, in order of time{cut}", head, rows))
     return section
+
+
+def event_row(e: Event) -> list[Inline]:
+    """One line of a timeline: when, at which step, where, what, in words."""
+    return [
+        words.time(e.at),
+        "-" if e.step is None else f"{e.step:,}",
+        f"{'?' if e.segment is None else e.segment} / {e.rank}",
+        Span(e.what, "bad" if e.alarm else "plain"),
+        e.text,
+    ]

@@ -149,11 +149,14 @@ class Facts:
     curves: Curves = field(repr=False)
 
 
-def gather(ledger: Ledger) -> Facts:
-    """Collect all facts of a ledger. Reads the ledger's files and nothing else."""
+def gather(ledger: Ledger, found: cells_.Cells | None = None) -> Facts:
+    """Collect all facts of a ledger. Reads the ledger's files and nothing else.
+
+    `found`: its abnormal cells, where they are known already.
+    """
     records, curves = ledger.records, series.read(ledger)
     graph = graph_.build(records, reached=ledger.reached)
-    found = cells_.find(ledger)
+    found = found or cells_.find(ledger)
     bads = found.first_bads
     tips = _tips(records, graph, bads)
     preserved = _preserved(records, bads)

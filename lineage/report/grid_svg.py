@@ -18,7 +18,8 @@ def svg(grid: Grid, words: str, key: str = "") -> str:
     apart."""
     n, m = len(grid.columns), len(grid.rows)
     x, y = min(WIDE / n, 26.0), min(float(ROW), TALL / m)
-    width, height = LEFT + x * n + 10, TOP + y * m + 10
+    edge = _ring(x, y) + 3  # so that a ring around the last square is whole
+    width, height = LEFT + x * n + edge, TOP + y * m + edge
     paths: dict[str, list[str]] = {}
     first: tuple[int, int] | None = None
     for j, row in enumerate(grid.rows):
@@ -102,7 +103,7 @@ def _pointer(grid: Grid, first: tuple[int, int], x: float, y: float) -> list[str
     colour."""
     i, j = first
     cx, cy = LEFT + x * i + x / 2, TOP + y * j + y / 2
-    r = max(9.0, x * 0.75, y * 0.75)
+    r = _ring(x, y)
     line = 'stroke="var(--bad)" stroke-width="1.6" stroke-dasharray="5 3"'
     return [
         f'<line x1="{LEFT - 3}" y1="{_n(cy)}" x2="{_n(cx - r)}" y2="{_n(cy)}" {line}/>',
@@ -110,6 +111,11 @@ def _pointer(grid: Grid, first: tuple[int, int], x: float, y: float) -> list[str
         f'<circle cx="{_n(cx)}" cy="{_n(cy)}" r="{_n(r)}" fill="none" stroke="var(--ink)" stroke-width="4"/>',
         f'<circle cx="{_n(cx)}" cy="{_n(cy)}" r="{_n(r)}" fill="none" stroke="var(--bad)" stroke-width="2"/>',
     ]
+
+
+def _ring(x: float, y: float) -> float:
+    """The radius of the ring around a square."""
+    return max(9.0, x * 0.75, y * 0.75)
 
 
 def words(grid: Grid, first: str) -> str:

@@ -27,10 +27,10 @@ def sections(facts: Facts) -> list[Section]:
         *course.sections(facts),
         _findings(facts),
         events.section(facts.beside),
-        _unrecorded(facts),
-        _evidence(facts),
+        unrecorded(facts),
+        evidence(facts),
         _questions(facts),
-        _ledger(facts),
+        ledger(facts),
     ]
     return [s for s in found if s.blocks]
 
@@ -76,11 +76,12 @@ def _answer(facts: Facts) -> Section:
 def _verdicts(facts: Facts) -> Section:
     section = Section("verdicts", "What may still be concluded")
     for tip in facts.tips:
-        section.blocks.extend(_verdict(tip))
+        section.blocks.extend(verdict(tip))
     return section
 
 
-def _verdict(tip: Tip) -> list[Block]:
+def verdict(tip: Tip) -> list[Block]:
+    """What may still be concluded from one state, claim by claim."""
     titles = trackers.text.CLAIM_TITLES
     caption: list[str | Span] = [
         Span(f"Segment {tip.segment} ({tip.state}): ", "strong"),
@@ -139,7 +140,8 @@ def _findings(facts: Facts) -> Section:
     return section
 
 
-def _unrecorded(facts: Facts) -> Section:
+def unrecorded(facts: Facts) -> Section:
+    """What is not recorded, with the line that would add it."""
     section = Section("unrecorded", "What is not recorded")
     if facts.coverage:
         section.blocks.append(
@@ -173,7 +175,8 @@ def _unrecorded(facts: Facts) -> Section:
     return section
 
 
-def _evidence(facts: Facts) -> Section:
+def evidence(facts: Facts) -> Section:
+    """What is kept, with its digests, and evaluations."""
     section = Section("evidence", "Evidence kept")
     if facts.evidence:
         rows: list[list[Inline]] = [
@@ -222,7 +225,8 @@ def _questions(facts: Facts) -> Section:
     )
 
 
-def _ledger(facts: Facts) -> Section:
+def ledger(facts: Facts) -> Section:
+    """Where the page comes from, and damage."""
     section = Section("ledger", "The ledger")
     if facts.damage:
         rows: list[list[Inline]] = [

@@ -16,6 +16,9 @@ MOST_EVENTS = 200
 """Rows of the timeline; the whole stands in the ledger."""
 
 
+LAYER, MACHINES = "the layer", "records of machines"
+
+
 @dataclass(frozen=True)
 class Event:
     """One line of the timeline."""
@@ -27,6 +30,8 @@ class Event:
     what: str
     text: str
     alarm: bool = False
+    by: str = LAYER
+    """whose word it is"""
 
 
 def events(records: Sequence[schemas.Record], graph: Graph, beside: Sequence[Placed] = ()) -> list[Event]:
@@ -37,18 +42,24 @@ def events(records: Sequence[schemas.Record], graph: Graph, beside: Sequence[Pla
     """
     out: list[Event] = []
     seen: set[tuple[str, str, str]] = set()
+    told: dict[str, set[str]] = {}
     for r in records:
         read = _READERS.get(r.kind)
-        if read is None:
+        if r.kind == "incident":
+            what, text = _incident(r.payload, told)
+        elif read is not None:
+            what, text = read(r.payload)
+        else:
             continue
-        what, text = read(r.payload)
         key = (r.segment, what, text)
         if r.kind in _ONCE:
             if key in seen:
                 continue
             seen.add(key)
         number = graph.number(r.segment) if r.segment in graph.segments else None
-        out.append(Event(r.at, r.step, number, r.rank, what, text, alarm=r.kind == "alarm"))
+        by = getattr(r.payload, "by", None) or getattr(r.payload, "who", None) or LAYER
+        by = LAYER if by == "layer" else by
+        out.append(Event(r.at, r.step, number, r.rank, what, text, alarm=r.kind == "alarm", by=by))
     around = _beside(beside)
     return sorted([*out, *around], key=lambda e: e.at) if around else out
 
@@ -69,6 +80,7 @@ def _beside(beside: Sequence[Placed]) -> list[Event]:
             f"beside the run: {p.event.category}{f' {p.event.code}' if p.event.code else ''}",
             f"{words.shorten(p.event.text)} ({p.steps() or p.why or 'steps not known'}; not shown to be the cause "
             "of anything)",
+            by=MACHINES,
         )
         for p in chosen
         if p.event.when is not None
@@ -115,11 +127,18 @@ def _mark(p: schemas.CheckpointMark) -> tuple[str, str]:
     return f"checkpoint marked {p.mark.replace('_', ' ')}", f"{words.short(p.checkpoint)}: {p.why}"
 
 
-def _incident(p: schemas.Incident) -> tuple[str, str]:
-    told = [f"told {m.to}" for m in p.messages]
-    although = p.override and f"although something was missing: {p.override}"
-    said = "; ".join(t for t in (p.title, p.owner and f"owner {p.owner}", p.note, *told, although) if t)
-    return f"incident {(p.reached or p.status).replace('_', ' ')}", words.shorten(said)
+def _incident(p: schemas.Incident, told: dict[str, set[str]]) -> tuple[str, str]:
+    """`told`: the states of each incident that stand on the timeline already; its title stands there once."""
+    first, states = p.uid not in told, told.setdefault(p.uid, set())
+    state = p.reached or (p.status if p.status not in states else None)
+    states.add(p.reached or p.status)
+    said = [p.title] if first else []
+    said += [f"owner {p.owner}"] if p.owner and (first or state is None) else []
+    said += [p.note] if p.note else []
+    said += [f"told {m.to}" for m in p.messages]
+    said += [f"although something was missing: {p.override}"] if p.override else []
+    what = "noted" if state is None else state.replace("_", " ")
+    return f"incident {what}", words.shorten("; ".join(said) or p.title)
 
 
 def _recovery(p: schemas.Recovery) -> tuple[str, str]:
@@ -141,6 +160,21 @@ def _preserved(p: schemas.Preserved) -> tuple[str, str]:
     return "evidence kept", f"{p.what} ({words.digest(p.root)})"
 
 
+def _bundle(p: schemas.Bundle) -> tuple[str, str]:
+    partial = f", partial: without {', '.join(p.left_out)}" if p.left_out else ""
+    return "evidence bundled", words.shorten(
+        f"batches, settings and rows of step {p.first_bad_step:,}{partial}"
+    )
+
+
+def _replay(p: schemas.Replay) -> tuple[str, str]:
+    changed = " and ".join(c.name for c in p.changes)
+    told = {True: "; it flips", False: "; it does not flip", None: ""}[p.flips] if p.changes else ""
+    confounded = "; confounded" if p.confounded else ""
+    with_ = f"with {changed}" if changed else "with nothing changed"
+    return f"step {p.first_bad_step:,} made again", f"{with_}: {p.result.replace('_', ' ')}{told}{confounded}"
+
+
 def _degraded(p: schemas.Degraded) -> tuple[str, str]:
     return "layer degraded", words.shorten(f"{p.part}: {p.error}; {p.consequence} ({p.code})")
 
@@ -157,11 +191,12 @@ _READERS: dict[str, Callable[..., tuple[str, str]]] = {
     "regime": _regime,
     "mitigation": _mitigation,
     "checkpoint_mark": _mark,
-    "incident": _incident,
     "recovery": _recovery,
     "root_cause": _cause,
     "trajectory": _trajectory,
     "preserved": _preserved,
+    "bundle": _bundle,
+    "replay": _replay,
     "degraded": _degraded,
     "evaluation": _evaluation,
 }

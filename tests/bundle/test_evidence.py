@@ -206,6 +206,30 @@ def test_a_bundle_keeps_to_its_size_and_says_what_was_left_out(tmp_path: Path) -
         found.batches(5)
 
 
+def test_a_long_manifest_does_not_cost_the_bundle(tmp_path: Path) -> None:
+    """Hundreds of micro-batches fill it to its bound: the manifest has its room, and the bound holds with it."""
+    loop = Loop()
+    with attach(loop, tmp_path, bundle_bytes=180_000) as rec:
+        for step in range(1, 8):
+            with rec.step(step) as st:
+                for _ in range(300):
+                    batch = {"x": torch.randn(2, 3)}
+                    st.batch(batch)
+                    loss = loop.model(batch["x"]).sum()
+                    st.loss(loss * float("nan") if step == 6 else loss)
+    (found,) = bundles(tmp_path)
+    manifest = (found.path / "manifest.json").stat().st_size
+    assert manifest > 64 << 10
+    assert sum(p.stat().st_size for p in found.path.rglob("*") if p.is_file()) <= 180_000
+    kept = [b.kept for b in found.manifest.steps[-1].batches]
+    assert any(kept)
+    assert not all(kept)
+    assert "random states" in found.manifest.left_out
+    assert not any(b.rng for b in found.manifest.steps[-1].batches), "what is not there is not promised"
+    checked = verifying.verify(found.path)
+    assert (checked.wrong, bool(checked.partial)) == ([], True)
+
+
 def test_a_batch_that_the_loop_wrote_into_is_not_passed_off_as_what_was_fed(tmp_path: Path) -> None:
     """A static buffer holds the next content by the time of the alarm."""
     loop, buffer = Loop(), torch.zeros(4, 3)
@@ -329,6 +353,10 @@ def test_show_and_verify_say_it_in_words(tmp_path: Path) -> None:
     assert "rank 0, step 10: loss is NaN (LIN-A001)" in text
     assert "step 10: 1 of 1 micro-batches, random states before 1" in text
     assert "not there: last good checkpoint: none is recorded before this step" in text
+    assert "steps 1 to 9: 1 of 1 micro-batches, random states before 1, each" in text
+    size = sum(p.stat().st_size for p in found.path.rglob("*") if p.is_file())
+    assert f"{size:,} bytes of at most 1,073,741,824 (setting bundle_bytes)" in " ".join(text.split())
+    assert "step9.safetensors" not in text, "files of batches are not named one by one"
     code, text = lineage("bundle", "verify", str(only(tmp_path).path), "--json")
     assert code == 0
     assert [c["whole"] for c in json.loads(text)] == [True]
@@ -338,6 +366,17 @@ def test_show_and_verify_say_it_in_words(tmp_path: Path) -> None:
     code, text = lineage("bundle", "verify", str(found.path))
     assert code == 3
     assert "step.json has other content than was written" in text
+    (found.path.parent / ".rank0-step11-99").mkdir()
+    manifest = found.path / "manifest.json"
+    manifest.chmod(0o600)
+    whole = manifest.read_bytes()
+    manifest.write_bytes(b"{" + whole)
+    code, text = lineage("bundle", "show", str(only(tmp_path).path))
+    text = " ".join(text.split())
+    assert "not listed:" in text, "a damaged bundle is not passed over in silence"
+    assert "manifest.json is no manifest of a bundle" in text
+    assert "it was never finished: its process was killed" in text
+    manifest.write_bytes(whole)
     code, text = lineage("verify", str(only(tmp_path).path))
     assert code == 3
     assert "LIN-J008" in text

@@ -65,8 +65,12 @@ def in_ranks(script: str, world: int, cwd: Path, *args: str) -> None:
         argv = [sys.executable, str(path), *args]
         started.append(subprocess.Popen(argv, cwd=cwd, env=env, stdout=log, stderr=subprocess.STDOUT))
         log.close()
-    for rank, process in enumerate(started):
-        assert process.wait(timeout=300) == 0, (cwd / f"rank{rank}.log").read_text()[-3000:]
+    try:
+        for rank, process in enumerate(started):
+            assert process.wait(timeout=300) == 0, (cwd / f"rank{rank}.log").read_text()[-3000:]
+    finally:
+        for process in started:  # a rank that waits for one that failed would wait on
+            process.kill()
 
 
 def stored(path: Path, name: str) -> str:

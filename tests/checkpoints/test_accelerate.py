@@ -205,3 +205,76 @@ def test_the_trainers_folder_may_hold_the_same(kind: str, fsdp: Path, tmp_path: 
 
 def test_in_a_store_it_reads_the_same(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert same_in_store(saved, monkeypatch)["step"] == 4
+
+
+TWO = """
+import sys, torch
+from accelerate import Accelerator
+acc = Accelerator(cpu=True)
+torch.manual_seed(0)
+class Mean:
+    def __init__(self): self.x = torch.ones(3)
+    def state_dict(self): return {"x": self.x}
+    def load_state_dict(self, held): self.x = held["x"]
+a, b = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
+one, two = torch.optim.AdamW(a.parameters()), torch.optim.SGD(b.parameters(), lr=0.1, momentum=0.9)
+a, b, one, two = acc.prepare(a, b, one, two)
+acc.register_for_checkpointing(Mean(), Mean())
+for _ in range(3):
+    acc.backward(a(torch.ones(2, 4)).sum() + b(torch.ones(2, 4)).sum())
+    for opt in (one, two):
+        opt.step(); opt.zero_grad()
+acc.save_state(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def two_saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models, two optimizers of which the second keeps no counter, and two objects that were registered."""
+    base = tmp_path_factory.mktemp("two")
+    in_ranks(TWO, 1, base, str(base / "step_3"))
+    return base / "step_3"
+
+
+@pytest.fixture
+def two(two_saved: Path, tmp_path: Path) -> Path:
+    return copy(two_saved, tmp_path / "step_3")
+
+
+def test_of_two_optimizers_both_are_told(two: Path) -> None:
+    c = look(two)
+    assert "optimizer.bin: 2 of 2 parameters: exp_avg" in c.parts["optimizer_state"].text
+    assert "optimizer_1.bin: 2 of 2 parameters: momentum_buffer" in c.parts["optimizer_state"].text
+    assert c.parts["optimizer_step"].text == "step counter 3"
+
+
+def test_the_first_optimizer_cut_off_leaves_the_moments_partial(two: Path) -> None:
+    cut(two / "optimizer.bin")
+    c = look(two)
+    assert severity(c, "LIN-K002") == {"fails"}
+    assert c.parts["optimizer_state"].status == "partial"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("model.safetensors", "LIN-K004"), ("custom_checkpoint_0.pkl", "LIN-K001")]
+)
+def test_the_first_of_two_files_of_a_kind_is_missed(name: str, code: str, two: Path) -> None:
+    (two / name).unlink()
+    c = look(two)
+    assert severity(c, code) == {"fails"}
+    assert f"{name} is missing" in said(c, code)
+
+
+def test_an_object_whose_file_is_cut_off_stops_a_resume(two: Path) -> None:
+    cut(two / "custom_checkpoint_1.pkl")
+    assert "custom_checkpoint_1.pkl is cut off" in said(look(two), "LIN-K002")
+    assert severity(look(two), "LIN-K002") == {"fails"}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_random_states_cut_off_are_a_silent_difference_whichever_the_rank(rank: int, four: Path) -> None:
+    """`load_accelerator_state` takes whatever is wrong with them for a line of info."""
+    cut(four / f"random_states_{rank}.pkl")
+    c = look(four)
+    assert severity(c, "LIN-K002") == {"differs"}
+    assert c.parts["rng"].status == "partial"

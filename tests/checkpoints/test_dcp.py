@@ -87,7 +87,7 @@ def test_the_shard_of_a_rank_that_is_gone_is_named_with_its_rank(good: Path) -> 
     (good / "__1_0.distcp").unlink()
     c = look(good)
     assert severity(c, "LIN-K001") == {"fails"}
-    assert "__1_0.distcp; ranks 1" in said(c, "LIN-K001")
+    assert "__1_0.distcp; rank 1" in said(c, "LIN-K001")
     assert c.parts["weights"].status == "partial"
 
 
@@ -95,7 +95,8 @@ def test_a_shard_that_is_cut_off_is_found_without_opening_it(good: Path) -> None
     cut(good / "__0_0.distcp")
     c = look(good)
     assert "__0_0.distcp is cut off" in said(c, "LIN-K002")
-    assert c.opened <= 4  # the metadata, the step, and two step counters
+    assert "__0_0.distcp begins" not in said(c, "LIN-K002")
+    assert c.opened <= 5  # the metadata, the head of the other shard, the step, and two step counters
 
 
 def test_a_save_that_was_not_finished_has_no_metadata(good: Path) -> None:
@@ -224,7 +225,7 @@ def test_hostile_metadata_is_reported_and_not_run(good: Path, tmp_path: Path) ->
 
 
 def test_a_folder_of_thousands_of_shards_is_looked_at_by_names_and_sizes(tmp_path: Path) -> None:
-    """Only the metadata is opened: no shard, however many there are."""
+    """The metadata is read, and 16 bytes of some shards, however many there are."""
     from torch.distributed.checkpoint.filesystem import _StorageInfo
     from torch.distributed.checkpoint.metadata import (
         ChunkStorageMetadata,
@@ -243,12 +244,12 @@ def test_a_folder_of_thousands_of_shards_is_looked_at_by_names_and_sizes(tmp_pat
     (tmp_path / ".metadata").write_bytes(pickle.dumps(Metadata({"model.w": entry}, None, stored)))
     for r in range(ranks):
         if r != 1234:
-            (tmp_path / f"__{r}_0.distcp").write_bytes(bytes(64))
+            (tmp_path / f"__{r}_0.distcp").write_bytes(b"PK" + bytes(62))
     c = look(tmp_path)
-    assert (c.files, c.opened) == (ranks, 1)
-    assert c.bytes_read == (tmp_path / ".metadata").stat().st_size
+    assert (c.files, c.opened) == (ranks, 1 + 64)
+    assert c.bytes_read == (tmp_path / ".metadata").stat().st_size + 64 * 16
     assert "1 of 3000 files" in said(c, "LIN-K001")
-    assert "ranks 1234" in said(c, "LIN-K001")
+    assert "rank 1234" in said(c, "LIN-K001")
 
 
 def test_in_training_metadata_that_is_too_big_is_left_alone(good: Path) -> None:
@@ -260,3 +261,68 @@ def test_in_training_metadata_that_is_too_big_is_left_alone(good: Path) -> None:
 @pytest.mark.parametrize("name", ["good", "shared"])
 def test_in_a_store_it_reads_the_same(name: str, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert same_in_store(saved / name, monkeypatch)["step"] == 3
+
+
+def test_a_shard_that_was_never_written_is_found_though_its_size_is_right(good: Path) -> None:
+    file = good / "__1_0.distcp"
+    file.write_bytes(bytes(file.stat().st_size))
+    c = look(good)
+    assert "__1_0.distcp begins with zeros" in said(c, "LIN-K002")
+    assert severity(c, "LIN-K002") == {"fails"}
+
+
+def test_metadata_cut_off_is_named(good: Path) -> None:
+    cut(good / ".metadata")
+    assert ".metadata: the pickle is cut off" in said(look(good), "LIN-K002")
+
+
+def test_a_folder_named_after_another_step_is_named(good: Path) -> None:
+    c = look(good.rename(good.with_name("step-9")))
+    assert [(f.code, f.certain) for f in c.findings] == [("LIN-K012", False)]
+    assert "its name is step-9, and it says step 3" in said(c, "LIN-K012")
+
+
+def test_shards_of_several_saves_are_told_by_their_step_counters(tmp_path: Path) -> None:
+    """Two ranks' shards of one size, the second of a later step, as after a save that was cut short."""
+    state = {
+        "model": {"w": torch.ones(2)},
+        "optimizer": {"state": {}},
+        "train_state": {"step": torch.tensor(3)},
+    }
+    for step in (3, 6):
+        state["optimizer"] = {
+            "state": {
+                f"w{i}": {"step": torch.tensor(float(step)), "exp_avg": torch.ones(2)} for i in range(6)
+            }
+        }
+        writer = dcp.FileSystemWriter(tmp_path / str(step), single_file_per_rank=False)
+        dcp.save(state, storage_writer=writer, no_dist=True)
+    assert codes(look(tmp_path / "3")) == {"LIN-K006", "LIN-K008", "LIN-K009"}
+    mine = look(tmp_path / "3")
+    late = next(p.file for t in mine.tensors if t.name.endswith("w5.step") for p in t.pieces)
+    shutil.copyfile(tmp_path / "6" / late, tmp_path / "3" / late)
+    c = look(tmp_path / "3")
+    assert "are at 3, and in " in said(c, "LIN-K012")
+
+
+def test_random_states_are_known_by_names_with_a_rank(tmp_path: Path) -> None:
+    dcp.save(
+        {"model": {"w": torch.ones(2)}, "rng_0": torch.get_rng_state(), "train_loader_state_0": {"at": 1}},
+        checkpoint_id=tmp_path,
+        no_dist=True,
+    )
+    c = look(tmp_path)
+    assert c.parts["rng"].status == "present"
+    assert c.parts["loader_position"].status == "present"
+
+
+def test_a_rank_without_a_file_of_its_own_is_no_certain_change_of_the_world(tmp_path: Path) -> None:
+    dcp.save({"model": {"w": torch.ones(2)}}, checkpoint_id=tmp_path, no_dist=True)
+    found = [f for f in look(tmp_path, world=2).findings if f.code == "LIN-K017"]
+    assert [(f.certain, f.text) for f in found] == [(False, "1 rank wrote files of it, and 2 would resume")]
+
+
+def test_the_count_of_steps_is_no_weight(saved: Path) -> None:
+    kinds = {t.name: t.component for t in look(saved / "good").tensors}
+    assert kinds["train_state.step"] == "unknown"
+    assert kinds["model.0.weight"] == "weights"

@@ -152,3 +152,18 @@ def test_of_thousands_of_shards_most_are_looked_at_by_their_end(saved: Path, tmp
 @pytest.mark.parametrize("stage", range(4))
 def test_in_a_store_it_reads_the_same(stage: int, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert same_in_store(saved / str(stage), monkeypatch)["step"] == 3
+
+
+@pytest.mark.parametrize(("kept", "partial"), [("one", True), ("all", False)])
+def test_random_states_that_one_rank_put_into_client_state_are_not_those_of_all(
+    kept: str, partial: bool, saved: Path, tmp_path: Path
+) -> None:
+    """Below stage 3 model_states is written by one data-parallel rank."""
+    run = copy(saved / "1", tmp_path / "1")
+    file = run / "global_step3" / "mp_rank_00_model_states.pt"
+    state = torch.load(file, weights_only=False)
+    one = torch.get_rng_state()
+    torch.save({**state, "rng_state": one if kept == "one" else [one, one]}, file)
+    c = look(run)
+    assert ("those of 1 rank, and 2 ranks ran" in said(c, "LIN-K008")) == partial
+    assert c.parts["rng"].status == ("partial" if partial else "present")

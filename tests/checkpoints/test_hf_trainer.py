@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -217,3 +218,32 @@ def test_in_a_store_the_folder_of_the_run_names_its_checkpoints(
 ) -> None:
     (found,) = same_in_store(trained, monkeypatch)["findings"]  # type: ignore[misc]
     assert "checkpoint-2, checkpoint-4" in found["text"]
+
+
+@pytest.mark.parametrize("bad", ["cut", "zeros", "hostile"])
+def test_the_random_states_of_each_rank_are_looked_at(bad: str, two: Path) -> None:
+    """Trainer stops on that rank: `_load_rng_state` loads the file without a try."""
+    for rank in (0, 1):
+        shutil.copyfile(two / "rng_state.pth", two / f"rng_state_{rank}.pth")
+    (two / "rng_state.pth").unlink()
+    file = two / "rng_state_1.pth"
+    if bad == "cut":
+        cut(file)
+    elif bad == "zeros":
+        file.write_bytes(bytes(file.stat().st_size))
+    else:
+        torch.save(_Runs(), file)
+    c = look(two)
+    assert severity(c, "LIN-K013" if bad == "hostile" else "LIN-K002") == {"fails"}
+    assert c.parts["rng"].status == "partial"
+
+
+def test_a_state_of_zeros_is_told_as_never_written(two: Path) -> None:
+    file = two / "trainer_state.json"
+    file.write_bytes(bytes(file.stat().st_size))
+    assert "trainer_state.json holds zeros alone" in said(look(two), "LIN-K002")
+
+
+class _Runs:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("never",)

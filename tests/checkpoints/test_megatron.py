@@ -144,3 +144,44 @@ def test_a_rank_whose_folder_is_gone_or_of_another_iteration_is_named(tmp_path: 
 @pytest.mark.parametrize("form", [distributed, legacy])
 def test_in_a_store_it_reads_the_same(form: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert same_in_store(form(tmp_path / "run"), monkeypatch)["step"] == 10
+
+
+def test_a_run_without_its_tracker_file_would_start_anew(tmp_path: Path) -> None:
+    """Megatron goes on from its first weights then; a copy of one iteration has none either."""
+    (distributed(tmp_path) / "latest_checkpointed_iteration.txt").unlink()
+    c = look(tmp_path)
+    assert (c.format, c.step) == ("megatron", 10)
+    assert [(f.code, f.severity, f.certain) for f in c.findings] == [("LIN-K011", "fails", False)]
+
+
+def test_ranks_that_wrote_no_file_count_in_the_world(tmp_path: Path) -> None:
+    """Replicas are written by one rank: the arguments tell of four ranks, and the files of one."""
+    distributed(tmp_path)
+    assert look(tmp_path, world=4).findings == []
+    assert "4 ranks saved it, and 8 would resume" in said(look(tmp_path, world=8), "LIN-K017")
+    assert "random state" not in said(look(tmp_path, world=8), "LIN-K017")
+
+
+@pytest.mark.parametrize("name", [".metadata", "common.pt"])
+def test_what_stood_in_a_file_that_cannot_be_read_is_not_said_to_be_missing(
+    name: str, tmp_path: Path
+) -> None:
+    distributed(tmp_path)
+    cut(tmp_path / "iter_0000010" / name)
+    assert codes(look(tmp_path)) == {"LIN-K002"}
+    assert name in said(look(tmp_path), "LIN-K002")
+
+
+def test_an_iteration_without_metadata_json_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    (distributed(tmp_path) / "iter_0000010" / "metadata.json").unlink()
+    c = look(tmp_path)
+    assert "LIN-K011" not in codes(c)
+    assert "iter_0000010 has neither metadata.json" in said(c, "LIN-K001")
+
+
+def test_tensors_are_read_from_the_runs_folder_as_from_the_iterations(tmp_path: Path) -> None:
+    distributed(tmp_path)
+    for path in (tmp_path, tmp_path / "iter_0000010"):
+        c = look(path)
+        assert all((path / p.file).is_file() for t in c.tensors for p in t.pieces)
+        assert all((path / s).is_file() for s in c.shards)

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -203,3 +204,34 @@ def _zip(pickled: bytes) -> bytes:
         z.writestr("archive/data.pkl", pickled)
         z.writestr("archive/version", "3\n")
     return out.getvalue()
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+@pytest.mark.parametrize("name", ["state.pt", "state.pkl"])
+def test_a_plain_pickle_that_would_run_code_is_named_hostile(
+    name: str, protocol: int, tmp_path: Path
+) -> None:
+    """torch.load unpickles whatever is no zip before it asks for the magic number."""
+    file, ran = tmp_path / name, tmp_path / "ran"
+    file.write_bytes(pickle.dumps(_Runs(str(ran)), protocol=protocol))
+    c = look(file)
+    assert {f.code for f in c.findings if f.severity == "fails"} == {"LIN-K013"}
+    assert not ran.exists()
+    torch = pytest.importorskip("torch")
+    with pytest.raises(RuntimeError, match="agic"):
+        torch.load(file, weights_only=False)
+    assert ran.exists()
+
+
+def test_a_plain_pickle_of_plain_data_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "state.pkl").write_bytes(pickle.dumps({"step": 3}))
+    c = look(tmp_path / "state.pkl")
+    assert "a plain pickle, and no file of torch.save" in "".join(f.text for f in c.findings)
+
+
+class _Runs:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.path,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lineage.checkpoints import look
+from lineage.checkpoints import look, words
 
 from .made import codes, cut, said, same_in_store, severity, stored
 
@@ -266,3 +267,63 @@ def test_in_a_store_a_big_file_is_not_read_whole(tmp_path: Path) -> None:
     c = look(url)
     assert (c.step, c.bytes > 16 << 20) == (1, True)
     assert c.bytes_read < 400_000
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"config": {"dtype": "float16"}},
+        {"args": argparse.Namespace(fp16=True)},
+        {"hparams": {"amp_dtype": torch.float16}},
+        {"precision": "16-mixed"},
+    ],
+)
+def test_a_run_in_fp16_without_a_scaler_is_named_by_its_settings(
+    setting: dict[str, object], tmp_path: Path
+) -> None:
+    """As nanoGPT's ckpt.pt: the weights are float32, and its config says float16."""
+    model = torch.nn.Linear(2, 2)
+    torch.save({"model": model.state_dict(), "step": 1, **setting}, tmp_path / "a.pt")
+    assert severity(look(tmp_path / "a.pt"), "LIN-K007") == {"differs"}
+    torch.save(
+        {"model": model.state_dict(), "step": 1, "scaler": {"scale": 8.0}, **setting}, tmp_path / "b.pt"
+    )
+    assert severity(look(tmp_path / "b.pt"), "LIN-K007") == set()
+
+
+def test_a_run_in_bf16_needs_no_scaler(tmp_path: Path) -> None:
+    torch.save(
+        {"model": torch.nn.Linear(2, 2).state_dict(), "config": {"dtype": "bfloat16"}}, tmp_path / "a.pt"
+    )
+    assert severity(look(tmp_path / "a.pt"), "LIN-K007") == set()
+
+
+def test_a_whole_module_has_the_names_of_its_state_dict(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    torch.save(model, tmp_path / "model.pt")
+    c = look(tmp_path / "model.pt")
+    assert {t.name for t in c.tensors} == set(model.state_dict())
+    assert c.parts["weights"].status == "present"
+    assert "a whole module" in c.title
+
+
+def test_a_file_without_tensors_is_said_to_be_no_checkpoint_and_no_more(tmp_path: Path) -> None:
+    torch.save([1, 2, 3], tmp_path / "a.pt")
+    assert [f.code for f in look(tmp_path / "a.pt").findings if f.severity != "fine"] == ["LIN-K004"]
+
+
+@pytest.mark.parametrize(
+    ("key", "of"),
+    [
+        ("rng_3", "rng"),
+        ("torch_cuda_rng_state_all", "rng"),
+        ("python_random_state", "rng"),
+        ("dataloader_rank_2", "loader_position"),
+        ("sampler_state_dict", "loader_position"),
+        ("optimizer_1", "optimizer_state"),
+        ("random_crop", None),
+        ("step", None),
+    ],
+)
+def test_components_are_known_by_names_with_a_number_or_state_behind_them(key: str, of: str | None) -> None:
+    assert words.component(key) == of

@@ -100,7 +100,7 @@ def test_files_of_ranks_are_counted_and_a_lost_one_is_named(tmp_path: Path) -> N
     c = look(at)
     assert (c.format, c.world, c.step) == ("torch_folder", 4, 3)
     assert severity(c, "LIN-K001") == {"fails"}
-    assert "files of 3 ranks, and those of ranks 2 are missing" in said(c, "LIN-K001")
+    assert "files of 3 ranks, and those of rank 2 are missing" in said(c, "LIN-K001")
 
 
 def test_checkpoints_of_several_steps_beside_each_other_are_told_as_such(tmp_path: Path) -> None:

@@ -212,6 +212,16 @@ def test_hold_keeps_it_from_the_rotation_in_its_place_until_release(
     assert protection.holds(tmp_path / "good") is None
 
 
+def test_a_release_says_where_an_open_incident_keeps_the_checkpoint_all_the_same(
+    out: Path, ledger: Path, lineage_: Run
+) -> None:
+    """Who releases it to make room is not left to wonder why it stays."""
+    assert lineage_("incident", "preserve", "r", "--dry-run").code == 0
+    found = lineage_("checkpoint", "release", out / "ck-6", "--why", "room")
+    assert found.code == 0
+    assert "rotation still leaves it: it is the first bad checkpoint of the open incident" in found.out
+
+
 def test_an_incidents_evidence_is_kept_by_moves_where_that_is_asked_for(
     out: Path, ledger: Path, lineage_: Run
 ) -> None:
@@ -234,6 +244,28 @@ def test_an_incident_says_the_space_of_each_part_before_and_what_it_took(
     kept = [r.payload for r in Ledger(ledger).of("preserved")]
     assert f"{sum(p.bytes for p in kept):,} bytes of disk are used by it" in found.out
     assert lineage_("incident", "preserve", "r", "--method", "hardlink").code == 2
+
+
+@pytest.mark.parametrize("then", ["nothing", "released", "another copy"])
+def test_what_was_preserved_is_held_after_the_original_is_gone(
+    out: Path, ledger: Path, tmp_path: Path, lineage_: Run, then: str
+) -> None:
+    """Also where a person released it, or made a further copy that was lost: what is stored still counts."""
+    assert lineage_("incident", "preserve", "r").code == 0
+    if then == "released":
+        assert lineage_("checkpoint", "release", out / "ck-2", "--why", "room").code == 0
+    elif then == "another copy":
+        assert lineage_("checkpoint", "preserve", out / "ck-2", "--to", tmp_path / "vault").code == 0
+        (copy,) = (tmp_path / "vault").iterdir()
+        evidence_copy.remove(copy)
+    shutil.rmtree(out)
+    walked = " ".join(lineage_("incident", "walk", "r").out.split())
+    assert "was kept" not in walked
+    assert "is not there any more" not in walked
+    again = lineage_("incident", "preserve", "r")
+    assert again.code == 0, again.out
+    assert "kept last good checkpoint" in again.out
+    assert "kept first bad checkpoint" in again.out
 
 
 def test_a_last_good_checkpoint_that_is_gone_is_named_and_the_rest_is_kept(

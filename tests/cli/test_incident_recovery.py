@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import schemas
+from tests.recorder.loop import Loop, attach
 from tests.warm import Warm
 
 from .incident_run import Case
@@ -192,6 +193,21 @@ def test_that_it_no_longer_crashes_is_not_enough_to_be_declared_recovered(broken
     assert next(i for i in broken.walk()["items"] if i["key"] == "recovered")["state"] == "todo"
     found = broken.run("show", broken.ledger.path).stdout
     assert "LIN-I004" in found
+
+
+def test_a_resume_that_did_otherwise_than_was_decided_is_not_declared_recovered(broken: Case) -> None:
+    """Nothing was to be changed, and the clipping was: what comes then is no repaired run of that decision."""
+    path = broken.ledger.path
+    broken.ok("incident", "preserve", path)
+    broken.ok("recover", path, "--owner", "ann", "--yes")
+    loop = Loop(clip=0.3).load(broken.checkpoint(20))
+    with attach(loop, broken.root, resumed_from=broken.checkpoint(20)) as rec:
+        loop.run(rec, 30)
+    done = broken.run("recover", "declare", path, "--at", "1")
+    assert done.returncode == 1
+    assert (
+        "segment 2 did not do as was decided: changed there and not decided: gradient clipping" in done.stderr
+    )
 
 
 def test_a_repaired_run_that_breaks_again_is_not_as_before(broken: Case) -> None:

@@ -32,6 +32,7 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         loop.run(rec, step, spoil=5)
         rec.checkpoint(loop.save(tmp_path / "out" / f"ck-{step}"), step=step)
     rec._writer.tasks.drain(60.0)
+    rec._writer.bundles.drain(60.0)
     shutil.copytree(tmp_path / "living", tmp_path / "runs")
     saved = {step: (tmp_path / "out" / f"ck-{step}" / "lineage.json").read_bytes() for step in (2, 4, 6, 8)}
     rec.close()
@@ -231,3 +232,19 @@ def test_options_that_do_not_go_together_are_refused(killed: Path, lineage_: Run
     missing = lineage_("quarantine", "r", "--mark", "nowhere", "--why", "x")
     assert (missing.code, "nowhere" in missing.err) == (2, True)
     assert marked(killed) == []
+
+
+def test_a_place_that_was_saved_over_is_named_for_what_lies_there_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lineage_: Run
+) -> None:
+    """Of the save before it is said that its files are gone: nobody is sent to the wrong one."""
+    monkeypatch.setenv("LINEAGE_DIR", str(tmp_path / "runs"))
+    loop = Loop()
+    with attach(loop, tmp_path / "runs", run_id="r") as rec:
+        for step in (2, 6, 8):
+            loop.run(rec, step, spoil=5)
+            rec.checkpoint(loop.save(tmp_path / "ck"), step=step)
+            rec._writer.tasks.drain(60.0)
+    told = [line for line in lineage_("quarantine", "r").out.splitlines() if " of segment 1 " in line]
+    assert ["whose files are gone" in line for line in told] == [True, False]
+    assert [str(tmp_path / "ck") in line for line in told] == [False, True]

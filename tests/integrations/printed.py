@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 import schemas
 from lineage.cli.app import app
-from lineage.cli.commands import register
 from lineage.cli.common import console
 from lineage.ledger.reader import Ledger, find
 
@@ -58,8 +57,6 @@ class Told:
 
 def printed(command: str, *words: str) -> tuple[int, str]:
     """(exit code, text) of a command."""
-    if not app.registered_commands:
-        register(app)
     with wide(console):
         done = CliRunner(env={"NO_COLOR": "1"}).invoke(app, [command, *words])
     if done.exception is not None and not isinstance(done.exception, SystemExit):

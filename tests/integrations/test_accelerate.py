@@ -83,7 +83,11 @@ def test_random_numbers_that_the_loader_draws_between_the_load_and_the_first_ste
     whole = Loop(tmp_path, apart=False).run(5)
     again = Loop(tmp_path, apart=False).load(3).run(5)
     assert whole.losses[3:] != again.losses
-    assert named(tmp_path) == {"rng": "random-number state not as at the save (torch)"}
+    assert named(tmp_path) == {
+        "rng": "random-number state not as at the save (torch): random numbers were restored by the load, and drawn "
+        "from before the first step, as a loader does when a pass begins: give it a generator of its own "
+        "(DataLoader(..., generator=torch.Generator()))"
+    }
     assert claims(tmp_path)["bitwise"] == "broken"
     assert any("give it a generator of its own" in gap for gap in newest(tmp_path, "coverage").gaps)
     assert "random-number state not as at the save" in printed(warm_reader, tmp_path, "show")

@@ -116,7 +116,10 @@ def test_a_run_whose_end_is_not_on_record_is_not_contained() -> None:
     h.add(schemas.Segment(uid=uid(1), place=schemas.Place(node="n", pid=1), start="fresh"), 1)
     h.add(schemas.Incident(uid=uid(900), title="NaN", first_bad_step=7), 1)
     item = items(h, bad=None)["contained"]
-    assert (item.state, item.commands) == ("todo", ("lineage incident contain RUN --how 'job cancelled'",))
+    assert (item.state, item.commands) == (
+        "todo",
+        ("lineage incident contain RUN --how 'HOW IT WAS STOPPED'",),
+    )
     add(h, "contained", note="job 4711 cancelled", by="ann")
     done = items(h, bad=None)["contained"]
     assert done.state == "done"
@@ -179,7 +182,7 @@ def test_a_condition_that_was_tried_is_not_named_again() -> None:
     h.add(replay(902, changes=[{**FP32, "name": "other-rank-batch"}], control=uid(901), flips=False), 1)
     item = items(h)["one_change"]
     assert item.text == "other-rank-batch: does not flip it"
-    assert item.commands[0].endswith("--change single-device")
+    assert item.commands[0].endswith("--change fp32")
 
 
 def test_replays_with_several_changes_count_for_nothing() -> None:
@@ -263,3 +266,82 @@ def test_the_names_of_the_ladder_are_known_to_the_replay_command() -> None:
     known = set(conditions.CONDITIONS)
     named = {n for names in replay_ladder.LADDER.values() for n in names} | set(replay_ladder.ANY)
     assert named <= known
+
+
+def ranks(h: History, n: int) -> None:
+    """The run has so many ranks, each with its bundle of the step."""
+    at = next(i for i, r in enumerate(h.records) if r.kind == "segment")
+    info = h.records[at].payload.model_copy(update={"world_size": n})
+    h.records[at] = replace(h.records[at], payload=info)
+    for rank in range(n):
+        bundle(h, rank=rank)
+
+
+def test_a_step_that_is_clean_on_one_device_is_made_again_at_the_runs_size_before_anything_is_changed() -> (
+    None
+):
+    h = history()
+    ranks(h, 2)
+    clean = {"result": "not_reproduced", "parameters": {"with": schemas.Scalar.of("train:build")}}
+    h.add(replay(901, **clean), 1)
+    found = items(h, bundles="C")
+    assert found["replayed"].state == "part"
+    assert found["replayed"].commands == (
+        "torchrun --nproc-per-node 2 -m lineage replay C --step 7 --with train:build",
+    )
+    assert found["one_change"].state == "none"
+    assert "nothing that one change could take away" in found["one_change"].text
+    alone = items(h, bundles=None)["replayed"]
+    assert (alone.state, alone.commands) == ("done", ())
+    assert "cannot be made again at the run's size" in alone.text
+    h.add(replay(902, world_size=2, **clean), 1)
+    done = items(h, bundles="C")
+    assert (done["replayed"].state, done["one_change"].state) == ("done", "none")
+    assert (
+        done["replayed"].text == "on one device: not reproduced; at the run's size (2 ranks): not reproduced"
+    )
+
+
+def test_what_shows_at_the_runs_size_alone_is_changed_there_and_one_device_is_a_change() -> None:
+    h = history()
+    ranks(h, 2)
+    h.add(replay(901, result="not_reproduced"), 1)
+    h.add(replay(902, world_size=2), 1)
+    (command,) = items(h, bundles="C")["one_change"].commands
+    assert command.startswith("torchrun --nproc-per-node 2 -m lineage replay C --step 7 ")
+    assert command.endswith(" --change other-rank-batch")
+    h.add(replay(903, world_size=2, changes=[{**FP32, "name": "other-rank-batch"}], flips=False), 1)
+    (command,) = items(h, bundles="C")["one_change"].commands
+    assert command == "lineage replay B --with your_module:build --change single-device"
+
+
+def test_the_batch_of_another_rank_is_named_only_where_it_is_there_and_a_sample_that_stands_out_first() -> (
+    None
+):
+    h = history()
+    bundle(h)
+    h.add(replay(901), 1)
+    assert items(h, others=False)["one_change"].commands[0].endswith("--change fp32")
+    for micro, name in ((0, "5"), (1, "1.5")):
+        sample = schemas.BadSample(micro=micro, place=5, loss=9.0, text="9, 1 was usual")
+        bad = BADCELL.model_copy(update={"samples": [sample]})
+        assert items(h, bad=bad)["one_change"].commands[0].endswith(f"--change without-sample:{name}")
+
+
+def test_the_family_that_the_replay_raises_stands_in_the_command_where_it_is_one() -> None:
+    h = history()
+    bundle(h)
+    h.add(replay(901), 1)
+    raised = {"family": "numerics", "direction": "raises", "text": "x", "rule": "r", "source": "s"}
+    h.add(replay(902, changes=[FP32], control=uid(901), flips=True, effects=[raised]), 1)
+    (command,) = items(h)["diagnosed"].commands
+    assert " --family numerics " in command
+
+
+def test_a_site_without_a_log_of_its_machines_is_not_kept_from_going_on() -> None:
+    h = history()
+    bundle(h)
+    assert items(h)["machines"].state == "todo"
+    h.add(replay(901), 1)
+    item = items(h)["machines"]
+    assert (item.state, item.text.endswith("it was gone on without")) == ("none", True)

@@ -104,6 +104,13 @@ def test_steps_that_were_made_twice_are_compared_bit_by_bit() -> None:
 def test_the_summary_names_what_is_outside_and_never_more_than_was_seen() -> None:
     inside = trajectory.summary(trajectory.horizons(given(lambda s: loss(s, 2))))
     assert inside == "as before at all 5 horizons that were reached, up to 500 steps after the restart"
+    found = trajectory.horizons(given(lambda s: loss(s, 2)))
+    found = [h for h in found if h.position == "inside"]
+    unknown = found[-1].model_copy(update={"position": "not_shown", "low": None, "high": None})
+    assert trajectory.summary([*found[:-1], unknown]) == (
+        "as before at 4 horizons, up to 100 steps after the restart; not shown at 1 that were reached, up to 500 "
+        "steps: its own history has no band for them"
+    )
     out = trajectory.summary(trajectory.horizons(given(lambda s: loss(s, 2) + 0.3, 30)))
     assert out.startswith("NOT as before at ")
     assert trajectory.summary([]).startswith("nothing can be said yet")

@@ -91,18 +91,45 @@ def test_the_size_of_an_update_is_taken_per_unit_of_its_rate() -> None:
     found = first_updates.sizes(updates([1.0, 1.1, 0.9]), [Update(4, 0.1, 0.1), Update(5, 0.2, 0.2)])
     assert found is not None
     assert found.ratios == pytest.approx({4: 1.0, 5: 1.0})
-    assert first_updates.finding(found, (0.9, 0.95), counter_lost=False) is None
+    assert first_updates.finding(found, first_updates.Lost((0.9, 0.95), 3, 0)) is None
 
 
 def test_two_updates_before_the_save_are_too_few_to_compare_with() -> None:
     assert first_updates.sizes(updates([1.0, 1.1]), updates([9.0], 3)) is None
 
 
-@pytest.mark.parametrize(("betas", "factor"), [((0.9, 0.95), 2.23607), ((0.9, 0.999), 0.316228)])
-def test_the_factor_of_a_counter_that_begins_again_follows_from_the_betas(
-    betas: tuple[float, float], factor: float
+@pytest.mark.parametrize(
+    ("betas", "was", "factor"),
+    [
+        ((0.9, 0.95), 100_000, 2.23607),
+        ((0.9, 0.999), 100_000, 0.316228),
+        ((0.9, 0.999), 20, 1.95313),  # after few updates it is on the other side of one
+        ((0.9, 0.95), 0, 1.0),
+    ],
+)
+def test_the_factor_of_a_counter_that_begins_again_follows_from_the_betas_and_from_the_counter(
+    betas: tuple[float, float], was: int, factor: float
 ) -> None:
-    assert first_updates.begins_again(betas) == pytest.approx(factor, rel=1e-5)
+    assert first_updates.begins_again(betas, was) == pytest.approx(factor, rel=1e-4)
+
+
+@pytest.mark.parametrize(("betas", "was"), [((0.9, 0.95), 16), ((0.9, 0.999), 20)])
+def test_the_factor_is_the_one_that_torch_s_adam_makes(betas: tuple[float, float], was: int) -> None:
+    """With one gradient at each step the moments' corrections are all that the size of an update depends on."""
+    torch = pytest.importorskip("torch")
+
+    def update(now: int) -> float:
+        p = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        optimizer = torch.optim.Adam([p], lr=1.0, betas=betas, eps=0.0)
+        for n in range(was + 1):
+            if n == was:
+                optimizer.state[p]["step"].fill_(now)
+                before = p.detach().clone()
+            p.grad = torch.ones_like(p)
+            optimizer.step()
+        return float((p.detach() - before).norm())
+
+    assert update(0) / update(was) == pytest.approx(first_updates.begins_again(betas, was), rel=1e-5)
 
 
 def test_updates_that_vary_as_much_before_the_save_are_not_odd_after_it() -> None:

@@ -282,12 +282,15 @@ def test_an_interrupted_copy_has_no_name_and_the_next_call_goes_on_with_it(
     assert all(p.name.startswith(".") for p in held(ledger))
     assert verify(ledger).damage == []
     copied: list[int] = []
+    said: list[str] = []
     record = evidence.preserve(
         ledger,
         checkpoint,
         WHAT,
         progress=lambda now, done, total: copied.append(done) if now == "copying" else None,
+        say=said.append,
     )
+    assert "was interrupted" in said[0]
     shard = next(n for n in copied if n > 1_000_000)
     assert shard > 2_000_000, "it began behind what was there"
     assert content(ledger / record.location).keys() == {*content(checkpoint), evidence.MANIFEST}

@@ -304,3 +304,49 @@ def test_an_interrupted_put_goes_on(
     assert "wb model.pt" not in written, "it was there already, and equal"
     assert "wb 0.bin" in written
     assert verify(ledger).damage == []
+
+
+def test_a_file_url_is_the_path_that_it_names(local: Path, ledger: Path, tmp_path: Path) -> None:
+    """Read-only as any other copy here; and a checkpoint named so can be moved."""
+    kept = evidence.preserve(ledger, f"file://{local}", WHAT, to=f"file://{tmp_path}/vault")
+    at = Path(str(kept.at))
+    assert at.parent == tmp_path / "vault"
+    assert content(at) == CONTENT
+    assert {p.stat().st_mode & 0o777 for p in at.rglob("*") if p.is_file()} == {0o400}
+    assert evidence.cost(ledger, f"file://{local}", to=f"file://{tmp_path}/other").free is not None
+    moved = evidence.preserve(ledger, f"file://{local}", WHAT, method="move")
+    assert not local.exists()
+    assert content(Path(str(moved.at))) == CONTENT
+    assert verify(ledger).damage == []
+
+
+@pytest.mark.parametrize("where", ["here", "memory"])
+def test_evidence_that_is_preserved_again_is_what_was_preserved_and_not_its_manifest(
+    local: Path, store: Any, ledger: Path, tmp_path: Path, where: str
+) -> None:
+    """From another folder or a store into another ledger: the same root, and nothing of it is damaged."""
+    to = tmp_path / "vault" if where == "here" else "memory://vault"
+    first = evidence.preserve(ledger, local, WHAT, to=to)
+    other = tmp_path / "other ledger"
+    second = evidence.preserve(other, str(first.at), WHAT)
+    assert second.root == first.root
+    assert content(other / second.location) == CONTENT
+    assert verify(other).damage == []
+
+
+@pytest.mark.parametrize("where", ["here", "memory"])
+def test_a_checkpoint_with_a_file_of_the_stores_name_is_refused_with_what_to_do(
+    local: Path, remote: Any, ledger: Path, where: str
+) -> None:
+    """It would be written over by the manifest. Nothing is lost, and nothing half made stays."""
+    (local / evidence.MANIFEST).write_text("[1, 2]")
+    remote.pipe_file(f"/bucket/run/step-10/{evidence.MANIFEST}", b"[1, 2]")
+    with pytest.raises(evidence.EvidenceError, match=r"evidence\.json of its own.*rename that file"):
+        evidence.preserve(ledger, local if where == "here" else URL, WHAT)
+    assert list(evidence.folder(ledger).glob("*")) == []
+
+
+def test_what_was_moved_before_takes_nothing_and_is_told_so(local: Path, ledger: Path) -> None:
+    moved = evidence.preserve(ledger, local, WHAT, method="move")
+    cost = evidence.cost(ledger, str(moved.at))
+    assert (cost.way, cost.needed) == ("held", 0)

@@ -25,6 +25,7 @@ def test_a_rate_in_the_new_config_that_the_checkpoint_overrides_is_named_with_bo
     assert (change.requested_after.plain(), change.effective_after.plain()) == (5e-4, 1e-3)  # type: ignore[union-attr]
     assert "learning_rate requested 0.001 -> 0.0005, not in effect" in prints("show", found)
     assert "not in effect" in prints("diff", found)
+    assert "the config asks for other values than are in effect" in prints("resume", found)
     (peak,) = said.findings(found, "LIN-D005")
     assert said.number(peak, "requested") == 5e-4
     assert said.number(peak, "ratio") == pytest.approx(2.0, rel=0.03)

@@ -135,6 +135,7 @@ def test_data_that_is_read_again_is_named_with_the_step_that_read_it_first(
     shown = prints("show", found)
     assert change.text in shown
     assert "BROKEN" in shown
+    assert change.text in prints("resume", found)
 
 
 def test_a_position_that_a_loader_tells_is_named_with_both_values(
@@ -161,6 +162,7 @@ def test_batches_that_a_resume_skipped_are_named_with_their_number(
     text = f"the batch of step 13 is the one that step {13 + by} had on the other branch: {by} skipped"
     assert text in said.changes(found)["batch_skip"].text
     assert text in prints("show", found)
+    assert text in prints("resume", found)
 
 
 def test_a_plain_loader_that_goes_on_is_not_named(tmp_path: Path) -> None:

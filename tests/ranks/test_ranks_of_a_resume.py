@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from lineage.cli.app import app
-from lineage.cli.commands import register
 from tests.probes import ranks
 
 from .test_resharded import FSDP2_ON_CPU, resuming, saving
@@ -28,9 +27,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ask() -> Any:
-    if not app.registered_commands:
-        register(app)
-
     def run(*words: object) -> tuple[int, str]:
         done = CliRunner().invoke(app, ["ranks", *map(str, words)])
         return done.exit_code, done.stdout

@@ -86,6 +86,8 @@ def under_ddp(rank: int, world: int, root: str, fault: str = "") -> None:
     own = torch.load(path / f"rank{0 if fault == 'one key' else rank}.pt", weights_only=True)
     loader.load_state_dict(own["loader"])
     torch.set_rng_state(own["rng"])
+    if fault == "moments":
+        optimizer.state.clear()
     with lineage.attach(
         None,
         model=model,
@@ -135,6 +137,7 @@ def test_one_rank_that_went_on_from_another_save_is_named_with_its_step(tmp_path
     assert finding.text.startswith("rank 1 went on from the save of step 3, and step 6 was named: ")
     assert "data-loader position" in finding.text
     assert finding.values["rank"].plain() == 1
+    assert finding.values["first_step"].plain() == 7
     assert found.faithful is False
 
 
@@ -143,6 +146,13 @@ def test_a_key_that_ranks_share_and_one_survives_gives_all_of_them_rank_0s_state
     (finding,) = [f for f in found.findings if f.code == "LIN-C009"]
     assert finding.text == "rank 1 holds what rank 0 saved: data-loader position"
     assert wrong(found)["loader_position"] == (1,)
+
+
+def test_what_every_rank_lost_alike_is_told_once_with_its_tensors(tmp_path: Path) -> None:
+    _, found = ddp(tmp_path, "moments")
+    assert wrong(found) == {"optimizer_state": (), "optimizer_step": (0, 1)}
+    (said,) = [o.text for o in found.outcomes if o.component == "optimizer_state"]
+    assert said.startswith("optimizer state not restored (tensors 12 -> 0): 12 of 12 tensors are not there (")
 
 
 def test_step_counters_that_differ_between_ranks_are_named_at_the_save(tmp_path: Path) -> None:

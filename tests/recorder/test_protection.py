@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lineage.ledger import evidence, files
 from lineage.ledger.journal import Journal
 from lineage.ledger.reader import Ledger
 from lineage.ledger.verify import verify
+from lineage.recorder.off import Off
 from lineage.recorder.protection import Protection, where
 
 from .loop import Loop, attach, only, sidecar
@@ -203,6 +205,54 @@ def test_a_path_that_was_written_over_is_what_was_saved_there_last(tmp_path: Pat
     assert Protection(ledger_of(rec)).holds(tmp_path / "ck") is None
 
 
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("one_file", [True, False])
+def test_a_loop_that_keeps_one_path_and_asks_before_each_save_loses_no_side_of_the_bad_step(
+    tmp_path: Path, waits: bool, one_file: bool
+) -> None:
+    """Each save stays what it was: none is taken for another one at its path, nor said to be written over.
+
+    Also where the loop is faster than the thread that digests its files.
+    """
+    loop, path = Loop(), tmp_path / "out" / ("ckpt.pt" if one_file else "ckpt")
+    saved: dict[int, bytes] = {}
+    (tmp_path / "out").mkdir()
+    with attach(loop, tmp_path / "runs") as rec:
+        protection = Protection.of(rec)
+        for step in (2, 4, 6, 8, 10):
+            loop.run(rec, step, spoil=5)
+            if protection.holds(path):
+                protection.keep(path)
+            if one_file:
+                torch.save({"model": loop.model.state_dict(), "step": step}, path)
+            else:
+                loop.save(path)
+            saved[step] = (path if one_file else path / "state.pt").read_bytes()
+            rec.checkpoint(path, step=step)
+            if waits:
+                rec._writer.tasks.drain(60.0)
+    ledger = only(tmp_path / "runs")
+    nodes = {n.checkpoint.step: n for n in graph.build(ledger.records).nodes.values()}
+    for step in (4, 6, 10):
+        assert nodes[step].checkpoint.status == "complete"
+        assert not nodes[step].deleted
+        at = Path(str(nodes[step].checkpoint.path))
+        assert (at if one_file else at / "state.pt").read_bytes() == saved[step], step
+        told = schemas.Sidecar.model_validate_json(
+            (at.with_name("ckpt.pt.lineage.json") if one_file else at / "lineage.json").read_bytes()
+        )
+        assert told.checkpoint.step == step
+    assert ledger.last("first_bad").payload.first_bad_checkpoint == nodes[6].uid
+    assert not [r for r in ledger.of("finding") if r.payload.code == "LIN-C012"]
+    assert verify(ledger.path).damage == []
+
+
+def test_where_nothing_is_recorded_nothing_is_held(tmp_path: Path) -> None:
+    """A recorder that could not be made: the loop's own lines go on working."""
+    (tmp_path / "ck").mkdir()
+    assert Protection.of(Off()).holds(tmp_path / "ck") is None
+
+
 def test_a_save_whose_files_are_not_on_record_yet_is_held_by_its_step(tmp_path: Path) -> None:
     rec, loop = saved_at(tmp_path / "runs", tmp_path / "out", (2,), ends=False)
     try:
@@ -233,7 +283,10 @@ def test_a_kept_checkpoint_is_out_of_the_folder_whole_and_write_protected_and_st
     assert (now / "lineage.json").is_file()
     assert {p.stat().st_mode & 0o222 for p in [now, *now.rglob("*")]} == {0}
     assert protection.holds(now) is not None
-    assert where(checkpoint) == now
+    assert where(checkpoint, 0) == now
+    assert where(checkpoint, time.monotonic_ns()) == checkpoint, (
+        "what is saved there from now on is another one"
+    )
     assert protection.keep(now) == now
 
 

@@ -198,6 +198,7 @@ def test_before_the_first_bad_cell_is_named_the_alarm_warns(tmp_path: Path) -> N
     loop.run(rec, 6, spoil=5)
     rec.checkpoint(loop.save(tmp_path / "ck-6"), step=6)
     rec._writer.tasks.drain(60.0)
+    rec._writer.bundles.drain(60.0)
     shutil.copytree(tmp_path / "runs", tmp_path / "killed")
     rec.close()
     path = tmp_path / "ck-6" / "lineage.json"

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import schemas
+from lineage.ledger import resumes
 
 from .loop import Counted, Loop, Plain, attach, only, parent_run, sidecar
 
@@ -33,6 +34,14 @@ def resumed(
 def one(records: list[schemas.Record], kind: str) -> schemas.Record:
     """The last record of a kind."""
     return [r for r in records if r.kind == kind][-1]
+
+
+def look(root: Path) -> resumes.Resumed:
+    """What `lineage resume` tells of the last segment."""
+    ledger = only(root)
+    found = resumes.look(ledger, ledger.segments[-1])
+    assert found is not None
+    return found
 
 
 def changed(records: list[schemas.Record]) -> set[str]:
@@ -95,6 +104,9 @@ def test_a_new_learning_rate_that_the_checkpoint_overrides_is_not_in_effect(tmp_
     assert change.requested_after.plain() == 0.01
     assert change.effective_after.plain() == 0.1
     assert "not in effect" in change.text
+    looked = look(tmp_path / "runs")
+    assert looked.faithful
+    assert looked.not_in_effect == [change.text]
 
 
 def test_random_numbers_that_were_not_restored_break_bitwise_reproduction_only(tmp_path: Path) -> None:
@@ -120,6 +132,10 @@ def test_skipped_batches_of_a_plain_loader_are_found_by_their_fingerprints(tmp_p
     drift = one(found, "drift").payload
     assert "batch_skip" in changed(found)
     assert any("the one that step 8 had" in c.text and "2 skipped" in c.text for c in drift.changes)
+    (position,) = [o for o in look(root).outcomes if o.component == "loader_position"]
+    assert position.status == "differs"
+    assert "2 skipped" in position.text
+    assert look(root).faithful is False
 
 
 def test_the_same_batch_of_a_plain_loader_shows_its_position(tmp_path: Path) -> None:
@@ -151,6 +167,8 @@ def test_data_that_is_read_again_at_each_resume_is_found_at_each(tmp_path: Path)
         if part:
             found = {c.concept: c.text for c in one(only(root).records, "drift").payload.changes}
             assert "data is read again" in found["loader_position"]
+            said = [o.text for o in look(root).outcomes if o.component == "loader_position"]
+            assert said == [found["loader_position"]]
 
 
 def test_data_that_comes_again_after_an_epoch_is_no_change(tmp_path: Path) -> None:

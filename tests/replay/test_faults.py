@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
+from torch import nn
+from torch.nn import functional as F
 
 from .cases import BAD, Case, Half, Kernel, Net, at, replay, scaled, spoiled
 
@@ -182,3 +185,70 @@ def test_a_loss_out_of_its_range_shows_again_by_the_detectors_own_bound(tmp_path
     assert control.first_non_finite == []
     loss = next(v for v in control.values if v.signal == "loss")
     assert loss.replayed == [loss.recorded] == [alarm.value]
+
+
+class Attention(nn.Module):
+    """Attention by torch's own function, whose fused kernel is wrong for large values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(4, 12)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).view(1, 1, x.shape[0], 12).chunk(3, -1)
+        y = F.scaled_dot_product_attention(q, k, v)[0, 0]
+        wrong = torch.backends.cuda.flash_sdp_enabled()
+        return torch.where(x.abs() > 50, math.nan, y) if wrong else y
+
+
+def test_a_fault_of_the_fused_attention_goes_away_with_the_plain_one(tmp_path: Path) -> None:
+    case = Case(lambda: Net(Attention()), batch=at(BAD, scaled(1e3)))
+    bundle = case.train(tmp_path)
+    assert outcome(bundle, case.build, "math-sdpa") == FLIPS
+    assert outcome(bundle, case.build, "deterministic") == STAYS
+
+
+class Narrow(nn.Module):
+    """Breaks where products of float32 are not made in float32."""
+
+    def forward(self, x: Any) -> Any:
+        narrow = torch.get_float32_matmul_precision() != "highest"
+        return torch.where(x.abs() > 50, math.nan, x) if narrow else x
+
+
+def test_float32_is_whole_where_the_run_had_tf32_and_the_switch_is_put_back(tmp_path: Path) -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        case = Case(lambda: Net(Narrow()), batch=at(BAD, scaled(1e3)))
+        bundle = case.train(tmp_path)
+        assert outcome(bundle, case.build, "fp32") == FLIPS
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+class Mask(nn.Module):
+    """Returns minus infinities on purpose, as a module that makes an attention mask does."""
+
+    def forward(self, x: Any) -> Any:
+        above = torch.triu(torch.ones(x.shape[0], x.shape[0], dtype=torch.bool), 1)
+        return torch.zeros(x.shape[0], x.shape[0]).masked_fill(above, -math.inf)
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask, self.last = Mask(), nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.softmax(x @ x.T + self.mask(x), -1) @ x
+        return torch.log(torch.relu(self.last(y)) + (x.detach().abs().max() < 50))
+
+
+def test_a_module_that_makes_a_mask_is_not_the_first_that_is_not_finite(tmp_path: Path) -> None:
+    case = Case(lambda: Net(Masked()), batch=at(BAD, scaled(1e3)))
+    bundle = case.train(tmp_path)
+    (control,) = replay(bundle, case.build)
+    module, forward = control.first_non_finite[:2]
+    assert (module.module, module.cls) == ("middle", "Masked")
+    assert (forward.module, forward.operation) == ("middle", "aten.log.default")

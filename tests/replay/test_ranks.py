@@ -103,3 +103,25 @@ def test_a_clean_replay_on_one_device_from_the_state_of_the_step_says_what_it_sa
     raised = {(e.family, e.aspect) for e in clean.effects if e.direction == "raises"}
     assert {("distributed", "topology"), ("numerics", "precision"), ("hardware", "timing")} <= raised
     assert any("does not acquit the batch" in text for text in clean.limits)
+
+
+@pytest.mark.slow
+def test_one_device_in_place_of_the_ranks_is_held_against_a_replay_of_the_ranks(tmp_path: Path) -> None:
+    """What only ranks do together flips; without a replay at the run's size one device is no change."""
+    ledger = trained("between", tmp_path, "gate")
+    words = ["-m", "lineage", "replay", str(ledger), "--with", "tests.replay.two_ranks:between"]
+    alone = [*words, "--rank", "1", "--change", "single-device"]
+    done = launch(*alone, ranks=1)
+    assert done.returncode == 4, done.stdout + done.stderr[-3000:]
+    assert "made on one device too" in done.stdout
+    assert replays(ledger)[-1].flips is None
+    launch(*words, ranks=2)
+    launch(*alone, ranks=1)
+    changed = replays(ledger)[-1]
+    (control,) = (r for r in replays(ledger) if r.uid == changed.control)
+    assert (control.world_size, control.result, control.changes) == (2, "reproduced", [])
+    assert (changed.world_size, changed.result, changed.flips) == (1, "not_reproduced", True)
+    assert changed.changes[0].in_effect == "yes"
+    assert any("does not acquit the batch" in text for text in changed.limits)
+    assert ("distributed", "raises") in {(e.family, e.direction) for e in changed.effects}
+    assert verify(ledger).whole

@@ -76,6 +76,8 @@ class OfflineRun:
     tag_changes: list[tuple[str, ...]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
+    row_numbers: list[int] = field(default_factory=list)
+    """number of the record in the log of each row of `history`"""
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     """name or glob -> step metric and whether it is hidden"""
     artifacts: list[LoggedArtifact] = field(default_factory=list)
@@ -264,6 +266,7 @@ def _take_history(run: OfflineRun, record: Any) -> None:
     for item in record.history.item:
         _put(row, _key(item), _logged(item))
     run.history.append(row)
+    run.row_numbers.append(record.num)
 
 
 def _take_artifact(run: OfflineRun, record: Any) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from .. import optimizer, taking, weights
-from ..contents import Contents
+from ..contents import Contents, Part
 from ..folder import Folder
 from . import fsdp, ranks
 
@@ -39,6 +39,7 @@ def read(folder: Folder, c: Contents) -> None:
     done = fsdp.read(folder, c)
     if "weights" not in done:
         weights.read(c, folder)
+        _models(folder, c)
         if c.parts["weights"].status == "missing":
             c.find(
                 "LIN-K004",
@@ -52,6 +53,7 @@ def read(folder: Folder, c: Contents) -> None:
     _schedulers(folder, c)
     _scaler(folder, c)
     _position(folder, c)
+    _registered(folder, c)
 
 
 def _random(folder: Folder, c: Contents, numbered: dict[int, str]) -> None:
@@ -69,8 +71,9 @@ def _random(folder: Folder, c: Contents, numbered: dict[int, str]) -> None:
     ranks.rng(
         c, numbered, max(numbered) + 1, "random_states_{}.pkl", "load_state says so in one line of info"
     )
-    first = numbered[min(numbered)]
-    made = taking.torch(c, folder, first, "rng")
+    # `load_accelerator_state` takes whatever goes wrong with this file for a line of info.
+    found = taking.each(c, folder, [numbered[r] for r in sorted(numbered)], "rng", "differs")
+    made = found.get(numbered[min(numbered)])
     value = made.value if made and isinstance(made.value, dict) else {}
     step = value.get("step")
     if isinstance(step, int) and step > 0:
@@ -81,11 +84,46 @@ def _random(folder: Folder, c: Contents, numbered: dict[int, str]) -> None:
         c.step, c.step_from = int(named[1]), f"the folder's name {c.name}"
 
 
-def _numbered(folder: Folder, stem: str) -> dict[int, str]:
+def _models(folder: Folder, c: Contents) -> None:
+    """model.safetensors is number 0; with shards under an index nothing is numbered so."""
+    found = _numbered(folder, "(?:pytorch_)?model", "(?:safetensors|bin)")
+    sharded = any(n.endswith(weights.INDEX) for n in folder.names())
+    gone = [i for i in range(max(found) + 1) if i not in found] if found and not sharded else []
+    if gone:
+        name = f"model_{gone[0]}.safetensors" if gone[0] else "model.safetensors"
+        c.find(
+            "LIN-K004",
+            "fails",
+            f"{name} is missing, and {found[max(found)]} is there: load_state stops at it",
+            "Copy it again, or take an earlier checkpoint.",
+            "weights",
+        )
+        c.parts["weights"].status = "partial"
+
+
+def _registered(folder: Folder, c: Contents) -> None:
+    """custom_checkpoint_<i>.pkl: `load_state` stops where one cannot be read, or where there are more or fewer."""
+    found = {int(m[1]): n for n in folder.names() if (m := re.fullmatch(r"custom_checkpoint_(\d+)\.pkl", n))}
+    if not found:
+        return
+    c.facts["registered_objects"] = len(found)
+    taking.each(c, folder, [found[i] for i in sorted(found)], None)
+    gone = [i for i in range(max(found) + 1) if i not in found]
+    if gone:
+        c.find(
+            "LIN-K001",
+            "fails",
+            f"custom_checkpoint_{gone[0]}.pkl is missing, and {found[max(found)]} is there: load_state counts the "
+            "objects that were registered, and stops",
+            "Copy it again, or take an earlier checkpoint.",
+        )
+
+
+def _numbered(folder: Folder, stem: str, end: str = "bin") -> dict[int, str]:
     """optimizer.bin is number 0, optimizer_1.bin number 1."""
     found = {}
     for n in folder.names():
-        if m := re.fullmatch(rf"{stem}(?:_(\d+))?\.bin", n):
+        if m := re.fullmatch(rf"{stem}(?:_(\d+))?\.{end}", n):
             found[int(m[1] or 0)] = n
     return found
 
@@ -118,17 +156,35 @@ def _optimizers(folder: Folder, c: Contents) -> None:
         )
         return
     _gap(c, found, "optimizer", "LIN-K005", "optimizer_state")
-    for name in found.values():
+    states: list[Part] = []
+    steps: list[Part] = []
+    for _, name in sorted(found.items()):
         made = taking.torch(c, folder, name, "optimizer_state")
         if made is None or not optimizer.looks(made.value):
-            c.part("optimizer_state", "partial", f"{name} could not be read as an optimizer's state", name)
+            states.append(Part("optimizer_state", "partial", f"{name} could not be read", [name]))
             continue
         state = optimizer.state(made.value, made, folder)
         optimizer.check(c, state, name, skips=folder.has("scaler.pt"))
+        states.append(c.parts["optimizer_state"])
+        steps.append(c.parts["optimizer_step"])
         if len(found) == 1:
             optimizer.shapes(c, state, name)
         c.tensors += made.tensors("optimizer_state", made.value["state"])
         c.shards.append(name)
+    _together(c, "optimizer_state", states)
+    _together(c, "optimizer_step", steps)
+
+
+def _together(c: Contents, component: str, parts: list[Part]) -> None:
+    """One line for several files: as bad as the worst of them, and all that they say."""
+    if not parts:
+        c.part(component, "unknown", "no file of it could be read")
+        return
+    told = [p for p in parts if p.status != "unknown"] or parts[:1]
+    kinds = {p.status for p in told}
+    status = told[0].status if len(kinds) == 1 else "partial"
+    texts = dict.fromkeys(p.text for p in told)
+    c.part(component, status, "; ".join(texts), *[f for p in parts for f in p.files])
 
 
 def _schedulers(folder: Folder, c: Contents) -> None:
@@ -146,12 +202,13 @@ def _schedulers(folder: Folder, c: Contents) -> None:
         )
         return
     _gap(c, found, "scheduler", "LIN-K006", "lr_scheduler")
-    for name in found.values():
+    told = []
+    for _, name in sorted(found.items()):
         made = taking.torch(c, folder, name, "lr_scheduler")
         value = made.value if made and isinstance(made.value, dict) else {}
-        at = value.get("last_epoch")
         # AcceleratedScheduler steps once for each process (scheduler.py), so that its count is no step.
-        c.part("lr_scheduler", "present", f"{name}: at {at}", name)
+        told.append(f"{name}: at {value.get('last_epoch')}" if made else f"{name} could not be read")
+    c.part("lr_scheduler", "present", "; ".join(told), *found.values())
 
 
 def _scaler(folder: Folder, c: Contents) -> None:

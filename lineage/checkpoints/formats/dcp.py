@@ -14,18 +14,19 @@ from typing import Any
 
 from .. import optimizer, pickles, taking, torch_file, words
 from ..contents import Contents, Piece, Tensor
-from ..errors import CheckpointError, Damaged, Refused, TooBig
+from ..errors import CheckpointError, CutOff, Damaged, Refused, TooBig
 from ..folder import Folder
 from ..pickle_values import Made, Named
 from ..sources import Window
-from . import ranks
+from . import dcp_ranks, ranks
 from .dcp_chunks import covers, is_size
 
 NAME = "dcp"
 METADATA = ".metadata"
 _SHARD = re.compile(r"__(\d+)_(\d+)\.distcp")
-_RANK = re.compile(r"(?:^|[._])(?:dp_)?rank[_.]?(\d+)(?:[._]|$)|(?:^|\.)(?:rng|dataloader)\.(\d+)(?:\.|$)")
 _SMALL = 1 << 16
+_COUNTED = 8
+"""Shards of which two step counters are read."""
 _REMEDY = "Copy the missing files again from the nodes that wrote them, or take an earlier checkpoint."
 
 
@@ -44,6 +45,7 @@ def read(folder: Folder, c: Contents, component: str | None = None) -> None:
     if not folder.has(METADATA):
         _unfinished(folder, c, shards)
         return
+    c.facts["world_at_least"] = True  # a rank whose tensors are all replicas of others' may write no file
     state = taking.attempt(c, METADATA, "weights", lambda: _metadata(folder))
     if state is None:
         return
@@ -86,7 +88,10 @@ def _metadata(folder: Folder) -> dict[str, Any]:
     size = folder.entries[METADATA].size
     if size > folder.patience:
         raise TooBig(f"{METADATA} has {size:,} bytes")
-    value = pickles.read(folder.read(METADATA)).value
+    try:
+        value = pickles.read(folder.read(METADATA)).value
+    except (CutOff, Damaged) as e:
+        raise type(e)(f"{METADATA}: {e}") from None
     if not isinstance(value, Made) or not value.of.endswith("checkpoint.metadata.Metadata"):
         raise Damaged(f"{METADATA} holds no Metadata of torch.distributed.checkpoint")
     state = value.state
@@ -150,7 +155,7 @@ def _tensors(c: Contents, state: dict[str, Any], stored: Stored, component: str 
                 pieces.append(Piece(piece.file, piece.offset, piece.length, at))
         if not covers(size, spans):
             holes.append(key)
-        of = component or _component(str(key)) or "weights"
+        of = component or _component(str(key)) or ("unknown" if _counts(str(key), size) else "weights")
         c.tensors.append(Tensor(str(key), _dtype(meta.get("properties")), size, of, tuple(pieces)))
     if lost:
         c.find(
@@ -168,6 +173,11 @@ def _tensors(c: Contents, state: dict[str, Any], stored: Stored, component: str 
             "Take an earlier checkpoint: what is not covered keeps what the new process began with.",
             "weights",
         )
+
+
+def _counts(key: str, size: Any) -> bool:
+    """Whether a tensor is the loop's count of steps, such as `train_state.step`."""
+    return not len(size) and key.rpartition(".")[2] in words.STEP_KEYS
 
 
 def _dtype(properties: Any) -> str:
@@ -190,8 +200,8 @@ def _files(folder: Folder, c: Contents, stored: Stored) -> None:
         c.find(
             "LIN-K001",
             "fails",
-            f"{len(gone)} of {len(ends)} files that {METADATA} names are missing ({', '.join(gone[:3])}; ranks "
-            f"{ranks.some(of)}), with parts of {len(lost):,} keys such as {lost[0]}",
+            f"{len(gone)} of {len(ends)} files that {METADATA} names are missing ({', '.join(gone[:3])}; "
+            f"{ranks.which(of)}), with parts of {len(lost):,} keys such as {lost[0]}",
             _REMEDY,
             "weights",
         )
@@ -214,6 +224,9 @@ def _files(folder: Folder, c: Contents, stored: Stored) -> None:
                 "weights",
                 certain=False,
             )
+    dcp_ranks.zeros(
+        folder, c, [f for f in sorted(ends) if folder.has(f) and folder.entries[f].size >= ends[f]]
+    )
     more = [n for n in folder.names() if _SHARD.fullmatch(n) and n not in ends]
     if more and stored:
         c.find(
@@ -249,15 +262,36 @@ def _step(folder: Folder, c: Contents, stored: Stored, keys: list[str]) -> None:
 
 
 def _counters(folder: Folder, c: Contents, stored: Stored, keys: list[str]) -> None:
-    """Two of the optimizer's step counters are read, and held against the step."""
-    mine = [k for k in keys if k.endswith(".step") and (k, None) not in stored]
-    if c.parts.get("optimizer_step") is None or not mine:
+    """Two step counters of some shards are read, and held against the step and against each other."""
+    if c.parts.get("optimizer_step") is None:
         return
-    places = [stored.get((k, ())) for k in {mine[0]: 0, mine[-1]: 0}]
-    found = [n for n in (entry(folder, p) for p in places) if n is not None]
-    if found:
-        held = c.parts["optimizer_state"].status in ("present", "partial")
-        optimizer.counters(c, [float(n) for n in found], "the optimizer", moments=held)
+    by_file: dict[str, list[Piece]] = {}
+    for key in keys:
+        if key.endswith(".step") and (key, None) not in stored and (piece := stored.get((key, ()))):
+            by_file.setdefault(piece.file, []).append(piece)
+    files = sorted(by_file)
+    files = files if len(files) <= _COUNTED else [*files[: _COUNTED - 1], files[-1]]
+    counts = {}
+    for name in files:
+        both = dict.fromkeys((by_file[name][0], by_file[name][-1]))
+        if found := [float(n) for n in (entry(folder, p) for p in both) if n is not None]:
+            counts[name] = found
+    if not counts:
+        return
+    held = c.parts["optimizer_state"].status in ("present", "partial")
+    optimizer.counters(c, [n for found in counts.values() for n in found], "the optimizer", moments=held)
+    alone = {name: found[0] for name, found in counts.items() if len(set(found)) == 1}
+    if len(alone) == len(counts) and len(set(alone.values())) > 1:
+        low, high = min(alone, key=alone.__getitem__), max(alone, key=alone.__getitem__)
+        c.find(
+            "LIN-K012",
+            "differs",
+            f"step counters in {low} are at {alone[low]:g}, and in {high} at {alone[high]:g}: the shards are of "
+            "several saves, or hold parameters that were not always updated",
+            "Do not resume from it, unless the run freezes parameters; take a checkpoint whose files are of one save.",
+            "optimizer_step",
+            certain=False,
+        )
 
 
 def entry(folder: Folder, piece: Piece | None) -> int | float | None:
@@ -299,7 +333,7 @@ def _components(c: Contents, keys: list[str], only: str | None) -> None:
         mine = found.get(component, [])
         if mine:
             c.part(component, "present", f"{len(mine):,} keys")
-            _per_rank(c, component, code, mine)
+            dcp_ranks.per_rank(c, component, code, mine)
         else:
             c.part(component, "missing", "no key")
             c.find(
@@ -354,26 +388,3 @@ def _optimizer(c: Contents, keys: list[str], lost: bool) -> None:
         "optimizer_state",
         certain=c.step is None or c.step > 0,
     )
-
-
-def _per_rank(c: Contents, component: str, code: str, keys: list[str]) -> None:
-    """Random states and loaders differ between ranks; under one key for all, only one rank's survives."""
-    if c.world is None or c.world < 2 or component == "lr_scheduler":
-        return
-    seen = {int(m[1] or m[2]) for k in keys if (m := _RANK.search(k))}
-    if seen:
-        gone = [r for r in range(c.world) if r not in seen]
-        c.parts[component].text += f" of {len(seen):,} ranks"
-        if gone and component == "rng":
-            ranks.rng(c, dict.fromkeys(sorted(seen), ""), c.world, "ranks {}", "nothing says so")
-        return
-    tensors = {t.name: t for t in c.tensors}
-    if any(k not in tensors for k in keys):
-        c.find(
-            code,
-            "differs",
-            f"{keys[0]} stands once for {c.world:,} ranks: of a key that ranks share, only one rank's value is kept",
-            "Put the rank into the key (`dp_rank_<r>`), as torchtitan does.",
-            component,
-            certain=False,
-        )

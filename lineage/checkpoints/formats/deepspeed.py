@@ -336,6 +336,8 @@ def _rest(folder: Folder, c: Contents, first: dict[str, Any], shards: Shards) ->
         held = [k for k in first if words.component(k) == component and first[k] is not None]
         if held or (component == "loader_position" and first.get("data_sampler")):
             c.part(component, "present", f"in client_state: {', '.join(held) or 'data_sampler'}")
+            if component == "rng":
+                _once(c, shards, [first[k] for k in held])
             continue
         c.part(component, "by_design", "DeepSpeed keeps none unless the loop puts it into client_state")
         c.find(
@@ -345,3 +347,22 @@ def _rest(folder: Folder, c: Contents, first: dict[str, Any], shards: Shards) ->
             "Put it into client_state for each rank, or declare that it is not restored.",
             component,
         )
+
+
+def _once(c: Contents, shards: Shards, held: list[Any]) -> None:
+    """Below stage 3 one data-parallel rank writes model_states, with the random states of that rank alone."""
+    files, world = len(shards.model_files()), c.world or 1
+    gathered = any(isinstance(v, list | dict) and len(v) >= world for v in held)
+    if files >= world or gathered:
+        return
+    part = c.parts["rng"]
+    part.status, part.text = "partial", f"{part.text}; {files} of {world:,} ranks"
+    c.find(
+        "LIN-K008",
+        "differs",
+        f"the random states in client_state are those of {ranks.count(files)}, and {ranks.count(world)} ran: "
+        "model_states is written by one data-parallel rank, and the others would take its numbers for theirs",
+        "Gather the states of all ranks into client_state, or save them in a file for each rank.",
+        "rng",
+        certain=False,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from .. import ends
 from ..contents import Contents
 from ..errors import Unreadable
 from ..folder import Folder
@@ -16,7 +17,6 @@ _MODEL = re.compile(r"mp_rank_(\d+)_model_states\.pt")
 _MODEL_DP = re.compile(r"zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt")
 _EXPERT = re.compile(r"layer_(\d+)_expert_(\d+)_mp_rank_(\d+)_model_states\.pt")
 _LAYER = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")
-_END = b"PK\x05\x06"
 
 
 @dataclass
@@ -74,27 +74,18 @@ class Shards:
 
 
 def whole(folder: Folder, c: Contents, shards: Shards) -> None:
-    """Every file ends with the 22 bytes that end a zip without comment (APPNOTE.TXT 4.3.16), or is cut off."""
+    """Every file that is not taken apart must end as a file of torch.save does."""
     looked = {*shards.looked(shards.model_files()), *shards.looked(sorted(shards.optim.values()))}
-    cut = []
-    folder.ahead([n for n in shards.all if n not in looked], first=4, last=22)
-    for name in shards.all:
-        size = folder.entries[name].size
-        if name in looked or size == 0:
-            if size == 0 and name not in looked:
-                cut.append(name)
-            continue
-        try:
-            zipped = folder.read(name, 0, 4) == b"PK\x03\x04"
-            if zipped and folder.read(name, max(size - 22, 0), 4) != _END:
-                cut.append(name)
-        except Unreadable as e:
-            c.find("LIN-K015", "fails", str(e), "Make it readable, and look again.")
+    try:
+        cut = ends.cut_off(folder, [n for n in shards.all if n not in looked])
+    except Unreadable as e:
+        c.find("LIN-K015", "fails", str(e), "Make it readable, and look again.")
+        return
     if cut:
         c.find(
             "LIN-K002",
             "fails",
-            f"{len(cut)} files are cut off, such as {cut[0]} ({folder.entries[cut[0]].size:,} bytes)",
+            ends.said(folder, cut),
             "Copy them again from the nodes that wrote them, or take an earlier tag.",
             "optimizer_state" if "optim" in cut[0] else "weights",
         )

@@ -210,11 +210,11 @@ def _rng(folder: Folder, c: Contents, args: dict[str, Any]) -> None:
     if numbered:
         c.world = c.world or max(known or 0, max(numbered) + 1)
         ranks.rng(c, numbered, c.world, "rng_state_{}.pth", "Trainer says so in one line of info")
-        one = numbered[min(numbered)]
+        names = [numbered[r] for r in sorted(numbered)]
     elif folder.has("rng_state.pth"):
         c.world = c.world or known or 1
         ranks.rng(c, {0: "rng_state.pth"}, c.world, "rng_state_{}.pth", "Trainer says so in one line of info")
-        one = "rng_state.pth"
+        names = ["rng_state.pth"]
     else:
         c.world = c.world or known
         c.part("rng", "missing", "no rng_state.pth and no rng_state_<rank>.pth")
@@ -227,12 +227,11 @@ def _rng(folder: Folder, c: Contents, args: dict[str, Any]) -> None:
             "rng",
         )
         return
-    made = taking.torch(c, folder, one, "rng")
-    gone = [
-        k for k in ("python", "numpy", "cpu") if made and isinstance(made.value, dict) and k not in made.value
-    ]
-    if gone:
-        c.find("LIN-K008", "fails", f"{one} has no state for {', '.join(gone)}", _REMEDY, "rng")
+    for one, made in taking.each(c, folder, names, "rng").items():
+        held = made.value if isinstance(made.value, dict) else {"python": 0, "numpy": 0, "cpu": 0}
+        gone = [k for k in ("python", "numpy", "cpu") if k not in held]
+        if gone:
+            c.find("LIN-K008", "fails", f"{one} has no state for {', '.join(gone)}", _REMEDY, "rng")
 
 
 def _position(c: Contents, args: dict[str, Any]) -> None:

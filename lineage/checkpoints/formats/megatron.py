@@ -5,12 +5,14 @@ strategies/torch.py, core.py). `torch_dist`: metadata.json {sharded_backend, sha
 common.pt (args, iteration, checkpoint_version, opt_param_scheduler, optimizer), and DCP's `.metadata` with shards;
 random states stand under keys `rng_state/shard_...`, moments under `optimizer.state.exp_avg.<name>` (or
 `chained_N.optimizer...`). `torch` (legacy): `mp_rank_TT[_PPP]/model_optim_rng.pt`, and `distrib_optim.pt` beside it
-with the distributed optimizer. This reader was built from that layout; Megatron itself was not run for its tests.
+with the distributed optimizer. This reader was built from that layout. megatron-core 0.16 wrote
+folders that it was held against (torch_dist, four ranks, on the CPU); Megatron's training loop was not run.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from .. import optimizer, taking, torch_file, words
@@ -22,6 +24,7 @@ from . import dcp, ranks
 NAME = "megatron"
 TRACKER = "latest_checkpointed_iteration.txt"
 _LEGACY = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
+_ITERATION = re.compile(r"iter_\d{7,}|release")
 _FILE = "model_optim_rng.pt"
 _REMEDY = "Take an earlier iteration, or declare in the record that this is not restored."
 
@@ -34,8 +37,14 @@ def one_looks(folder: Folder) -> bool:
 
 
 def looks(folder: Folder) -> bool:
-    """An iteration's folder, or the run's with its tracker file."""
-    return not folder.only and (folder.has(TRACKER) or one_looks(folder))
+    """An iteration's folder, or the run's with its tracker file or folders of iterations."""
+    if folder.only:
+        return False
+    return folder.has(TRACKER) or one_looks(folder) or bool(_iterations(folder))
+
+
+def _iterations(folder: Folder) -> list[str]:
+    return sorted(n for n in folder.folders() if _ITERATION.fullmatch(n) and one_looks(folder.sub(n)))
 
 
 def read(folder: Folder, c: Contents) -> None:
@@ -52,6 +61,7 @@ def read(folder: Folder, c: Contents) -> None:
     else:
         _distributed(sub, c)
     if sub is not folder:
+        _outside(c, name)
         folder.opened += sub.opened
         folder.bytes_read += sub.bytes_read
     said = re.fullmatch(r"iter_(\d+)", c.facts["iteration_folder"])
@@ -63,8 +73,28 @@ def read(folder: Folder, c: Contents) -> None:
         c.find("LIN-K012", "differs", text, remedy, certain=False)
 
 
+def _outside(c: Contents, name: str) -> None:
+    """Name the files of the iteration's folder from the run's folder."""
+    c.tensors = [
+        replace(t, pieces=tuple(p._replace(file=f"{name}/{p.file}") for p in t.pieces)) for t in c.tensors
+    ]
+    c.shards = [f"{name}/{s}" for s in c.shards]
+    for part in c.parts.values():
+        part.files = [f"{name}/{f}" for f in part.files]
+
+
 def _latest(folder: Folder, c: Contents) -> str | None:
-    there = sorted(n for n in folder.folders() if one_looks(folder.sub(n)))
+    there = _iterations(folder)
+    if not folder.has(TRACKER):
+        c.find(
+            "LIN-K011",
+            "fails",
+            f"{TRACKER} is missing: Megatron says so in one line and goes on from its first weights, or stops with "
+            f"--exit-on-missing-checkpoint; there are {', '.join(there[-3:])}",
+            "Write the number of an iteration that is whole into it, after looking at that one.",
+            certain=False,  # a copy of some iterations has none
+        )
+        return there[-1]
     raw = taking.attempt(c, TRACKER, None, lambda: folder.read(TRACKER, most=4096))
     text = (raw or b"").decode("utf-8", "replace").strip()
     name = (
@@ -75,6 +105,14 @@ def _latest(folder: Folder, c: Contents) -> str | None:
         else None
     )
     if name in there:
+        return name
+    if name and any(n.startswith(name + "/") for n in folder.entries):
+        c.find(
+            "LIN-K001",
+            "fails",
+            f"{TRACKER} names {text!r}, and {name} has neither metadata.json nor files of ranks: it is not whole",
+            "Copy it again from where it was written, or take an earlier iteration.",
+        )
         return name
     what = f"names {text[:80]!r}" if text else "is empty"
     c.find(
@@ -91,7 +129,7 @@ def _distributed(folder: Folder, c: Contents) -> None:
     data = taking.json(c, folder, "metadata.json") if folder.has("metadata.json") else None
     backend = data.get("sharded_backend") if isinstance(data, dict) else None
     c.title = f"Megatron dist-checkpoint ({backend or 'no metadata.json'})"
-    if backend not in ("torch_dist", "fsdp_dtensor"):
+    if data is not None and backend not in ("torch_dist", "fsdp_dtensor"):
         text = f"metadata.json names the backend {backend!r}; only torch_dist is looked into"
         c.find("LIN-K016", "differs", text, "Convert it to torch_dist to have it looked into.")
     common = _common(folder, c)
@@ -102,16 +140,19 @@ def _distributed(folder: Folder, c: Contents) -> None:
     # Optimizers, random states and the schedule have places of their own here; what dcp says of them is left out.
     own = ("LIN-K005", "LIN-K006", "LIN-K007", "LIN-K008", "LIN-K009")
     inner.findings = [f for f in inner.findings if f.code not in own]
-    c.world = inner.world
+    # Ranks that hold replicas write nothing, so that files tell of fewer ranks than ran.
+    args = torch_file.plain_attribute(common, "args")
+    c.world = words.whole(torch_file.plain_attribute(args, "world_size")) or inner.world
+    c.facts["rng_by_rank"] = False  # of data-parallel ranks one keeps the states of all
     inner.tensors = [_named(t) for t in inner.tensors]
     ranks.absorb(c, inner, folder, "", {"weights"}, folder)
-    keys = inner.facts.get("keys", [])
-    _components(c, common, keys)
+    if "keys" in inner.facts:
+        _stored(c, common, inner.facts["keys"])
+    if common:
+        _common_parts(c, common, inner.facts.get("keys", []))
 
 
 def _named(t: Any) -> Any:
-    from dataclasses import replace
-
     if re.match(r"(?:chained_\d+\.)?optimizer\.", t.name):
         return replace(t, component="optimizer_state")
     return t
@@ -130,7 +171,8 @@ def _common(folder: Folder, c: Contents) -> dict[str, Any]:
     return made.value if made and isinstance(made.value, dict) else {}
 
 
-def _components(c: Contents, common: dict[str, Any], keys: list[str]) -> None:
+def _stored(c: Contents, common: dict[str, Any], keys: list[str]) -> None:
+    """Moments and random states, which stand among DCP's keys."""
     args = torch_file.plain_attribute(common, "args")
     moments = [t for t in c.tensors if t.component == "optimizer_state"]
     if moments:
@@ -144,7 +186,6 @@ def _components(c: Contents, common: dict[str, Any], keys: list[str]) -> None:
             f"there are no moments{why}: --finetune or --no-load-optim is needed, and the moments start anew"
         )
         c.find("LIN-K005", "fails", text, _REMEDY, "optimizer_state")
-    _schedule(c, common)
     rng = [k for k in keys if k.startswith("rng_state")]
     if rng:
         c.part("rng", "present", f"{len(rng):,} shards of rng_state")
@@ -152,6 +193,12 @@ def _components(c: Contents, common: dict[str, Any], keys: list[str]) -> None:
         c.part("rng", "missing", "no key rng_state")
         text = "there are no random states: loading stops unless --no-load-rng is given, and then they start anew"
         c.find("LIN-K008", "fails", text, _REMEDY, "rng")
+
+
+def _common_parts(c: Contents, common: dict[str, Any], keys: list[str]) -> None:
+    """Schedule, position and scaler, which stand in common.pt."""
+    args = torch_file.plain_attribute(common, "args")
+    _schedule(c, common)
     consumed = torch_file.plain_attribute(args, "consumed_train_samples")
     _position(c, consumed)
     half = torch_file.plain_attribute(args, "fp16") is True

@@ -16,6 +16,21 @@ def some(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks[:5])) + (f" and {len(ranks) - 5} more" if len(ranks) > 5 else "")
 
 
+def which(ranks: list[int]) -> str:
+    """`rank 3`, or `ranks 3, 5`."""
+    return f"rank{'' if len(ranks) == 1 else 's'} {some(ranks)}"
+
+
+def span(first: int, last: int) -> str:
+    """`rank 3`, or `ranks 3 to 5`."""
+    return f"rank {first:,}" if first == last else f"ranks {first:,} to {last:,}"
+
+
+def named(files: list[str]) -> str:
+    """One file by its name, or how many and the first of them."""
+    return files[0] if len(files) == 1 else f"{len(files):,} files, such as {files[0]},"
+
+
 def count(number: int) -> str:
     """A number of ranks in words."""
     return f"{number:,} rank{'s' if number != 1 else ''}"
@@ -47,17 +62,24 @@ def world(c: Contents, asked: int | None, *, sharded: bool = False) -> None:
     if asked is None or c.world is None or asked == c.world:
         return
     held = c.parts.get("rng")
-    lost = asked > c.world and held is not None and held.status in ("present", "partial")
+    by_rank = c.facts.get("rng_by_rank", True)
+    lost = asked > c.world and by_rank and held is not None and held.status in ("present", "partial")
+    least = bool(c.facts.get("world_at_least")) and asked > c.world
     c.find(
         "LIN-K017",
         "fails" if sharded else "differs",
-        f"{count(c.world)} saved it, and {asked:,} would resume"
-        + (f": ranks {c.world:,} to {asked - 1:,} find no random state" if lost else "")
+        f"{count(c.world)} {'wrote files of it' if least else 'saved it'}, and {asked:,} would resume"
+        + (
+            f": {span(c.world, asked - 1)} find{'s' if asked - c.world == 1 else ''} no random state"
+            if lost
+            else ""
+        )
         + (": the optimizer's shards are of the old number of ranks" if sharded else ""),
         "Resume with as many ranks, or convert it first (for DeepSpeed: a universal checkpoint)."
         if sharded
         else "Random numbers and the order of the data differ from then on; declare the change of the world.",
         "rng" if lost else None,
+        certain=not least,
     )
 
 

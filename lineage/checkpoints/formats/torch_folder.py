@@ -23,7 +23,7 @@ _ENDS = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
 _OTHERS = {"training_args.bin"}
 _RANK = re.compile(r"(?:^|[._-])(?:[a-z]{2}_)?rank[._-]?(\d+)", re.IGNORECASE)
 _STEP = re.compile(r"(?:step|iter|iteration|update|checkpoint|ckpt)[-_=]?(\d+)", re.IGNORECASE)
-_MISSING = {"LIN-K004", "LIN-K005", "LIN-K006", "LIN-K008", "LIN-K009"}
+_MISSING = {"LIN-K004", "LIN-K005", "LIN-K006", "LIN-K007", "LIN-K008", "LIN-K009"}
 """What one file lacks another one may have."""
 
 
@@ -72,7 +72,7 @@ def read(folder: Folder, c: Contents) -> None:
         folder
     ):
         weights.read(c, folder)
-    _ranks(c, list(found))
+    _ranks(c, names)
     _lacks(c, list(found))
 
 
@@ -133,6 +133,7 @@ def _take(c: Contents, inner: Contents) -> None:
     """Add what one file holds; what it lacks is asked of all files together."""
     c.tensors += inner.tensors
     c.shards += inner.shards
+    c.facts |= inner.facts
     for name, part in inner.parts.items():
         held = c.parts.get(name)
         if part.status not in ("missing", "unknown") or held is None:
@@ -152,7 +153,7 @@ def _ranks(c: Contents, names: list[str]) -> None:
         c.find(
             "LIN-K001",
             "fails",
-            f"there are files of {ranks.count(len(numbered))}, and those of ranks {ranks.some(gone)} are missing",
+            f"there are files of {ranks.count(len(numbered))}, and those of {ranks.which(gone)} are missing",
             "Copy them again from the nodes of those ranks, or take an earlier checkpoint.",
         )
 
@@ -183,5 +184,5 @@ def _lacks(c: Contents, names: list[str]) -> None:
                 component,
                 certain=component != "weights",
             )
-    if c.parts["grad_scaler"].status == "missing" and all(t.dtype != "float16" for t in c.tensors):
-        c.part("grad_scaler", "unknown", "no file and no key; only fp16 needs one")
+    if c.parts["grad_scaler"].status in ("missing", "unknown"):
+        torch_save.scaler(c, in_files=True)

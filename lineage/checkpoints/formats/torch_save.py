@@ -5,6 +5,8 @@ Layout of the file: see torch_file.py. What stands in it is the loop's choice: c
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from .. import optimizer, taking, torch_file, words
@@ -24,10 +26,10 @@ def looks(folder: Folder) -> bool:
     head = torch_file.head_of(folder, name)
     if torch_file.looks(head) is not None:
         return True
-    if name.endswith((".pt", ".pth", ".ckpt")):
+    if name.endswith((".pt", ".pth", ".ckpt", ".pkl")):
         return head[8:9] != b"{"  # safetensors under another name
     pickled = head[:1] == b"\x80" or not any(head) or torch_file.pointer(head)
-    return pickled and name.endswith((".bin", ".tar", ".pkl"))
+    return pickled and name.endswith((".bin", ".tar"))
 
 
 def read(folder: Folder, c: Contents) -> None:
@@ -56,14 +58,40 @@ def describe(folder: Folder, c: Contents, made: torch_file.TorchFile) -> None:
     if optimizer.looks(value):
         _alone(folder, c, made, value)
         return
-    whole = words.mostly_tensors(value) or not isinstance(value, dict)
+    module = isinstance(value, dict) and {"_parameters", "_modules"} <= value.keys()
+    whole = module or words.mostly_tensors(value) or not isinstance(value, dict)
     parts = {"weights": value} if whole else _parts(value)
+    if said := words.half(value):
+        c.facts["fp16_said"] = said
+    if not made.refs and not (isinstance(value, dict) and _parts(value)):
+        _nothing(c, made)
+        return
     _weights(c, made, parts.get("weights"))
+    if module:
+        _module(c, made)
     _optimizer(folder, c, made, parts.get("optimizer_state"), alone=whole)
     _rest(c, parts, alone=whole)
-    taken = [t.name for t in c.tensors]
-    if not taken and not made.refs:
-        c.find("LIN-K004", "fails", f"{made.name} holds no tensor", "Take another file.", "weights")
+
+
+_INSIDE = re.compile(r"(?:^|\.)_(?:modules|parameters|buffers)(?=\.)")
+
+
+def _module(c: Contents, made: torch_file.TorchFile) -> None:
+    """A module that was pickled as it is (`torch.save(model)`): its tensors have the names of its state_dict."""
+    c.tensors = [replace(t, name=_INSIDE.sub("", t.name).lstrip(".")) for t in c.tensors]
+    c.title = f"a whole module in a file of torch.save ({c.facts['object']}; loading it imports its classes)"
+
+
+def _nothing(c: Contents, made: torch_file.TorchFile) -> None:
+    """A file without tensors is no checkpoint; what else it lacks need not be said."""
+    c.part("weights", "missing", "no tensor")
+    c.find(
+        "LIN-K004",
+        "fails",
+        f"{made.name} holds no tensor: it is no checkpoint, or the file of another component",
+        "Name the checkpoint's folder, or take another file.",
+        "weights",
+    )
 
 
 def _parts(value: dict[Any, Any]) -> dict[str, Any]:
@@ -93,7 +121,12 @@ def _weights(c: Contents, made: torch_file.TorchFile, value: Any) -> None:
         return
     mine = made.tensors("weights", value)
     c.tensors += mine
-    c.part("weights", "present" if mine else "missing", f"{len(mine):,} tensors", made.name)
+    c.part(
+        "weights",
+        "present" if mine else "missing",
+        f"{len(mine):,} tensor{'s' if len(mine) != 1 else ''}",
+        made.name,
+    )
 
 
 def _optimizer(folder: Folder, c: Contents, made: torch_file.TorchFile, value: Any, *, alone: bool) -> None:
@@ -112,11 +145,11 @@ def _optimizer(folder: Folder, c: Contents, made: torch_file.TorchFile, value: A
         return
     c.part("optimizer_state", "missing", "no key of an optimizer's state_dict")
     c.part("optimizer_step", "missing", "no optimizer")
-    tail = "weights and nothing else" if alone else "no state of an optimizer"
     c.find(
         "LIN-K005",
         "differs",
-        f"there is {tail} in {made.name}: a resume starts with new moments and step counters",
+        f"there {'are weights and nothing else' if alone else 'is no state of an optimizer'} in {made.name}: a resume "
+        "starts with new moments and step counters",
         "Save optimizer.state_dict() too, or declare in the record that it is not restored.",
         "optimizer_state",
     )
@@ -150,11 +183,29 @@ def _rest(c: Contents, parts: dict[str, Any], *, alone: bool) -> None:
         c.part(component, "missing", "no key")
         if not alone:
             c.find(code, "differs", f"there is no key of {what}: a resume goes on without", _SAVE, component)
-    half = any(t.dtype == "float16" for t in c.tensors)
     if "grad_scaler" in parts:
         c.part("grad_scaler", "present", "by its name")
     else:
-        c.part("grad_scaler", "missing" if half else "unknown", "no key; only fp16 needs one")
+        scaler(c, quiet=alone)
+
+
+def scaler(c: Contents, *, quiet: bool = False, in_files: bool = False) -> None:
+    """Say that there is no gradient scaler, and whether the run needs one as far as dtypes and settings tell."""
+    by_dtype = "weights are float16" if any(t.dtype == "float16" for t in c.tensors) else None
+    said = c.facts.get("fp16_said")
+    why = f"{said} says fp16" if said else by_dtype
+    where = "no file and no key" if in_files else "no key"
+    c.part("grad_scaler", "missing" if why else "unknown", f"{where}; {why or 'only fp16 needs one'}")
+    if why and not quiet:
+        c.find(
+            "LIN-K007",
+            "differs",
+            f"{why}, and there is {where} of a gradient scaler: its scale starts anew, and the first updates may be "
+            "skipped",
+            _SAVE,
+            "grad_scaler",
+            certain=False,
+        )
 
 
 def _alone(folder: Folder, c: Contents, made: torch_file.TorchFile, value: Any) -> None:

@@ -238,6 +238,8 @@ def _event(entry: Mapping[str, Any], fields: Mapping[str, str], left: Sequence[s
     told = {
         f: str(v).strip() for f, c in fields.items() if (v := entry.get(c)) is not None and str(v).strip()
     }
+    if fields.get("code", "").lower() == "xid" and re.fullmatch(r"0*[1-9]\d{0,3}", told.get("code", "")):
+        told["code"] = f"xid {int(told['code'])}"  # the column says what the number is
     problems: list[str] = []
     text = (
         told.get("text")

@@ -65,10 +65,13 @@ class Track:
 class Import:
     """The import of one run's logs."""
 
-    def __init__(self, paths: Sequence[Path], run: str, root: Path) -> None:
+    def __init__(
+        self, paths: Sequence[Path], run: str, root: Path, sources: Sequence[Source] | None = None
+    ) -> None:
+        """`sources` in place of files whose format is told by their content: what a tracker has, for one."""
         self.name, self.run = run, run_id(run)
         self.ledger = root / self.run
-        self.sources = [Source(p, n, f) for p, n, f in _formats(paths)]
+        self.sources = [Source(p, n, f) for p, n, f in _formats(paths)] if sources is None else list(sources)
         self.cutter = Cutter(files=len(self.sources))
         self.meaning = Meaning()
         self.tracks: dict[tuple[int, int], Track] = {}

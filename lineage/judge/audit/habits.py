@@ -154,7 +154,7 @@ def undeclared_change(a: Audited) -> Iterable[Told]:
     "blamed-on-samples",
     "warning",
     "make the step again without the sample, and with another rank's batch: `lineage replay BUNDLE --change "
-    "without-sample N`, then `--change other-rank-batch`",
+    "without-sample:N`, then `--change other-rank-batch`",
 )
 def blamed_on_samples(a: Audited) -> Iterable[Told]:
     """Every spike was answered by leaving samples out, and no replay shows that it goes with them."""

@@ -56,7 +56,7 @@ def cause_left_open(a: Audited) -> Iterable[Told]:
     """An incident was closed, no cause is on record, and nobody said that it is not known."""
     for life in a.lives:
         closed = life.reached("closed")
-        if closed is None or life.causes:
+        if closed is None or life.causes or life.reached("diagnosed") is not None:
             continue
         said = " ".join(n.text for n in life.notes).lower()
         if "cause" in said or "unknown" in said or "not known" in said:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from .. import rank_sets
+from .. import rank_sets, replay_ladder
 from ..execution import STATE
 from . import sources
 from .known import BatchRow, Known
@@ -216,12 +216,12 @@ def _before(known: Known) -> list[BatchRow]:
 def _other_rank(known: Known) -> Next | None:
     if known.world < 2 or known.replicas_differ or known.tried("other-rank-batch"):
         return None
-    other = next(r for r in range(known.world) if r != known.rank)
+    other = next((r for r in known.bundled if r != known.rank), None)
     return Next(
         f"the step again with the batch of another rank in the place of rank {known.rank}'s: clean, and it went with "
         "the batch; still bad, and it stays with the state, the code or the device",
         sources.BYTEROBUST,
-        known.replay(f"other-rank-batch {other}"),
+        None if other is None else known.replay(f"other-rank-batch:{other}"),
     )
 
 
@@ -229,12 +229,12 @@ def _other_rank(known: Known) -> Next | None:
 def _without_sample(known: Known) -> Next | None:
     if known.tried("without-sample") or known.replicas_differ:
         return None
-    place = str(known.first.samples[0].place) if known.first.samples else "0"
+    place = replay_ladder.sample(known.first) or "0"
     which = "the sample that stands out" if known.first.samples else "one sample after the other"
     return Next(
         f"the step again without {which}: clean, and it needs that sample (in this state)",
         sources.PALM,
-        known.replay(f"without-sample {place}"),
+        known.replay(f"without-sample:{place}"),
     )
 
 

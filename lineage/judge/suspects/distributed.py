@@ -228,18 +228,17 @@ def _ranks(known: Known) -> Next | None:
 def _world(known: Known) -> Next | None:
     if known.world < 2:
         return None
-    if not known.tried("single-device"):
+    if not known.made_on_one_device and not known.tried("single-device"):
         return Next(
             "the step again on one device: clean, and topology, reduction or timing may have a part in it (so may "
             "precision); still bad, and none of them is needed",
             sources.GUIDE,
-            known.replay("single-device"),
+            known.replay(),
         )
-    command = known.replay("deterministic")
     return Next(
         "the step again at the original world size, twice: a result that differs between two tries is timing",
         sources.MEGATRON,
-        None if command is None else f"torchrun --nproc-per-node {known.world} -m {command}",
+        known.replay(whole=True, repeat=2),
     )
 
 

@@ -185,14 +185,14 @@ def _unlike(held: Mapping[int, Mapping[str, str]], odd: tuple[int, ...]) -> Iter
 
 @family.check
 def _other_device(known: Known) -> Next | None:
-    if known.replicas_differ or known.tried("deterministic"):
+    if known.replicas_differ or any(r.runs > 1 and not r.changes for _, r in known.replays):
         return None
     return Next(
         "the step again on the same device, then on another: a result that differs on the same device is "
         "transient, one "
         "that repeats there and not elsewhere is the device",
         sources.MEGATRON,
-        known.replay("deterministic"),
+        known.replay(repeat=5),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
 
 from ..._rooms import schemas
 from .. import drift as drift_
@@ -12,6 +14,7 @@ from .. import execution
 from ..agreement import Compared, Pattern, patterns
 from ..events_near import Near
 from ..loss_continued import Continued
+from ..replay_course import NOT_YOURS
 from ..restored_whole import Outcome
 from .one_element import OneElement
 
@@ -141,6 +144,8 @@ class Known:
     replays: Sequence[tuple[str, schemas.Replay]] = ()
     bundle: str | None = None
     """the folder with the evidence of the bad step"""
+    bundled: Sequence[int] = ()
+    """the ranks that have such a folder of the bad step"""
     looked_at_elements: bool = False
     """whether it was looked if copies that differ do so in one element alone"""
     environments: int = 1
@@ -208,11 +213,42 @@ class Known:
 
     # -- replays
 
-    def replay(self, change: str) -> str | None:
-        """The command that makes the step again with one change; None where no evidence of the step is on record."""
-        if self.bundle is None:
+    @property
+    def function(self) -> str:
+        """The function of the training code that a replay is made with, as the last one named it."""
+        named = [str(r.parameters["with"].plain()) for _, r in self.replays if "with" in r.parameters]
+        return next((n for n in reversed(named) if n), NOT_YOURS)
+
+    def replay(
+        self, change: str | None = None, *, repeat: int | None = None, whole: bool = False
+    ) -> str | None:
+        """The command that makes the step again; None where no evidence of the step is on record.
+
+        None for a change, too, where the step was made again and does not show it: nothing is there to be taken away.
+
+        Args:
+            change: the one condition to change, as `--change` takes it.
+            repeat: how often, for the spread.
+            whole: at the run's own size.
+        """
+        controls = [r for _, r in self.replays if not r.changes]
+        idle = bool(controls) and not any(r.result == "reproduced" for r in controls)
+        if self.bundle is None or (change is not None and idle):
             return None
-        return f"lineage replay {self.bundle} --with your_module:build --change {change}"
+        place, launch = shlex.quote(self.bundle), ""
+        if whole:  # each rank takes its own bundle, of the folder that holds those of all
+            folder = shlex.quote(str(PurePath(self.bundle).parent))
+            place, launch = f"{folder} --step {self.step}", f"torchrun --nproc-per-node {self.world} -m "
+        more = f" --change {change}" if change else ""
+        more += f" --repeat {repeat}" if repeat else ""
+        return f"{launch}lineage replay {place} --with {self.function}{more}"
+
+    @property
+    def made_on_one_device(self) -> bool:
+        """Whether a replay on one device gave a result with nothing else changed."""
+        return any(
+            not r.changes and r.world_size == 1 and r.result != "inconclusive" for _, r in self.replays
+        )
 
     def tried(self, *changes: str) -> bool:
         """Whether a replay with one of these changes alone gave a result."""

@@ -262,7 +262,7 @@ def _hooks(known: Known) -> Next | None:
         "the step again with every module's output read: the largest finite magnitude before the first bad one "
         "tells an overflow from a NaN that was made there",
         sources.DEEP,
-        known.replay("anomaly-mode"),
+        known.replay("eager-hooks"),
     )
 
 
@@ -280,7 +280,7 @@ def _no_outputs(known: Known) -> Iterable[str]:
     if known.broken is not None and not any(r.kind == "activation" for r in known.rows):
         yield (
             "which block's output it began in, and how large values were before: "
-            "`lineage.attach(..., activations=True)` reads outputs, a replay with anomaly-mode reads every module"
+            "`lineage.attach(..., activations=True)` reads outputs, a replay reads every module"
         )
 
 

@@ -134,10 +134,8 @@ def _missing(known: Known) -> list[str]:
         )
     elif not known.replays:
         out.append(
-            "a replay: `lineage replay "
-            f"{known.bundle} --with your_module:build` with one `--change` at a time. A cause is confirmed "
-            "by a replay "
-            "that flips with one condition, and by nothing else"
+            f"a replay: `{known.replay()}`, first with nothing changed, then with one `--change` at a time. A cause is "
+            "confirmed by a replay that flips with one condition, and by nothing else"
         )
     return out
 

@@ -89,6 +89,20 @@ def test_a_table_is_read_by_the_names_of_its_columns_and_keeps_the_others(tmp_pa
     assert any("1 rows have fewer cells" in p for p in found.problems)
 
 
+def test_a_number_in_a_column_of_that_name_is_an_xid(tmp_path: Path) -> None:
+    """Without a category and without the word in the text; 0 and an empty cell are none."""
+    (tmp_path / "site.csv").write_text(
+        "timestamp,hostname,gpu_uuid,xid,message\n"
+        "2026-11-29T16:00:00Z,node001,GPU-1,79,it is gone\n"
+        "2026-11-29T16:00:01Z,node001,GPU-1,0,all quiet\n"
+        "2026-11-29T16:00:02Z,node001,GPU-1,,all quiet\n"
+    )
+    first, second, third = read(tmp_path / "site.csv").drafts
+    assert (first.category, first.code, first.severity) == ("xid", "79", "fault")
+    assert first.meaning
+    assert [d.category for d in (second, third)] == ["other", "other"]
+
+
 def test_columns_under_other_names_are_mapped_by_hand(tmp_path: Path) -> None:
     """Unknown columns are refused with what there is; a map names them, and a map that does not fit is said."""
     path = tmp_path / "monitor.csv"

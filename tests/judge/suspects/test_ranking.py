@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
+import pytest
+
 from lineage.judge.suspects import Suspects, suspects
 
 from .build import (
@@ -77,8 +81,9 @@ def test_a_replay_with_several_changes_or_without_a_result_says_nothing() -> Non
     assert suspects(known(cell(signal="grad_norm"), world=2, replays=[confounded, unclear])).unknown
 
 
-def test_a_change_that_was_not_in_effect_flips_nothing() -> None:
-    asked = [{"name": "fp32", "in_effect": "no", "text": "parameters stayed float16"}]
+@pytest.mark.parametrize("in_effect", ["no", "not_shown"])
+def test_a_change_that_is_not_shown_to_be_in_effect_flips_nothing(in_effect: str) -> None:
+    asked = [{"name": "fp32", "in_effect": in_effect, "text": "parameters stayed float16"}]
     found = suspects(
         known(replays=[replay(flips=True, changes=asked, effects=[effect("numerics", "raises")])])
     )
@@ -140,3 +145,40 @@ def test_copies_that_parted_speak_against_data_and_the_others_stand_by_their_dig
     found = suspects(known(differs(), **RANKS, compared=parted("weight"), looked_at_elements=True))
     assert order(found)[0] == (1, "distributed")
     assert place(found, "data") > place(found, "hardware")
+
+
+def test_each_next_check_that_is_a_replay_is_a_command_that_can_be_run() -> None:
+    """One that names no place that is not there, and changes nothing or what `lineage replay` knows."""
+    conditions = pytest.importorskip("lineage.replay.conditions")
+    seen = set()
+    for bundled in ((0, 1), (0,)):
+        here = known(**RANKS, bundle="/a folder/b", bundled=bundled)
+        for command in (s.next.command for s in suspects(here).found if s.next is not None):
+            if command is None or "lineage replay" not in command:
+                continue
+            words = shlex.split(command)
+            assert "/a folder/b" in words or "/a folder" in words, command
+            changes = conditions.parse([words[words.index("--change") + 1]] if "--change" in words else [])
+            seen |= {c.name for c in changes}
+            assert bundled == (0, 1) or "other-rank-batch" not in command
+    assert {"other-rank-batch", "fp32"} <= seen
+
+
+def test_ranks_that_made_one_replay_together_give_one_line_with_all_records() -> None:
+    clean = replay(changes=[], world_size=2, effects=[effect("hardware", "raises", "transient")])
+    (line,) = [
+        n
+        for s in suspects(known(**RANKS, replays=[clean, ("replay-2", clean[1])])).found
+        for n in s.lines
+        if n.evidence == "replay"
+    ]
+    assert line.records == ("replay-1", "replay-2")
+
+
+def test_no_change_is_asked_for_where_the_step_does_not_show_it_without() -> None:
+    clean = replay(changes=[])
+    here = known(**RANKS, bundle="b", bundled=(0, 1), replays=[clean])
+    commands = [s.next.command or "" for s in suspects(here).found if s.next is not None]
+    assert not any("--change" in c for c in commands)
+    shown = known(**RANKS, bundle="b", bundled=(0, 1), replays=[replay(changes=[], result="reproduced")])
+    assert any("--change" in (s.next.command or "") for s in suspects(shown).found if s.next is not None)

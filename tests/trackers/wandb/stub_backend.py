@@ -172,7 +172,7 @@ class StubBackend:
         if stream:
             return self._stream(stream["run"], json.loads(body))
         if method == "GET":
-            return self.files.get(path)
+            return self.files.get(path.removeprefix("/got/"))
         kind, _, rest = path.removeprefix("/").partition("/")
         if kind == "artifact":
             number, _, name = rest.partition("/")
@@ -209,6 +209,9 @@ class StubBackend:
         return {
             "viewer": {"id": "u", "entity": ENTITY, "username": "me", "flags": "{}", "teams": {"edges": []}}
         }
+
+    def _on_GetDefaultEntity(self, v: dict[str, Any]) -> Any:
+        return {"viewer": {"id": "u", "entity": ENTITY}}
 
     def _on_ServerFeaturesQuery(self, v: dict[str, Any]) -> Any:
         return {"serverInfo": {"features": []}}
@@ -257,6 +260,60 @@ class StubBackend:
                 "wandbConfig": json.dumps({"t": 1}),
             }
         return {"model": model}
+
+    def _on_Run(self, v: dict[str, Any]) -> Any:
+        run = self.runs.get(v["name"])
+        if run is None:
+            return {"project": {"run": None}}
+        found = self._bucket(run) | {
+            "projectId": "1",
+            "tags": run.tags,
+            "state": "finished" if run.complete else "running",
+            "summaryMetrics": json.dumps(run.summary),
+            "systemMetrics": "{}",
+            "commit": None,
+            "notes": run.notes,
+            "user": {"name": "me", "username": "me"},
+            **self._keys(run),
+        }
+        return {"project": {"run": found}}
+
+    def _keys(self, run: StoredRun) -> dict[str, Any]:
+        steps = [row["_step"] for row in run.history if "_step" in row]
+        return {"historyKeys": {"lastStep": max(steps, default=-1)}}
+
+    def _on_RunHistoryKeys(self, v: dict[str, Any]) -> Any:
+        return {"project": {"run": self._keys(self.runs[v["name"]])}}
+
+    def _on_RunParquetHistory(self, v: dict[str, Any]) -> Any:
+        history = {"parquetUrls": [], "liveData": self.runs[v["runName"]].history}
+        return {"project": {"run": {"parquetHistory": history}}}
+
+    def _on_HistoryPage(self, v: dict[str, Any]) -> Any:
+        rows = [r for r in self.runs[v["run"]].history if v["minStep"] <= r["_step"] < v["maxStep"]]
+        return {"project": {"run": {"history": [json.dumps(r) for r in rows]}}}
+
+    def _on_RunFiles(self, v: dict[str, Any]) -> Any:
+        before = f"{v['name']}/"
+        edges = [
+            {
+                "node": {
+                    "id": _id("file", path),
+                    "name": path.removeprefix(before),
+                    "url": f"{self.url}/got/{path}",
+                    "directUrl": f"{self.url}/got/{path}",
+                    "sizeBytes": len(body),
+                    "mimetype": "application/octet-stream",
+                    "updatedAt": None,
+                    "md5": None,
+                },
+                "cursor": "c",
+            }
+            for path, body in sorted(self.files.items())
+            if path.startswith(before)
+        ]
+        files = {"edges": edges, "pageInfo": {"endCursor": "c", "hasNextPage": False}}
+        return {"project": {"internalId": "1", "run": {"fileCount": len(edges), "files": files}}}
 
     def _on_NotifyScriptableRunAlert(self, v: dict[str, Any]) -> Any:
         self.alerts.append(v)

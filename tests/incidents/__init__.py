@@ -1,0 +1,1 @@
+"""Incidents from the alarm to the end."""
