@@ -44,10 +44,13 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class When:
-    """A step at which samples were read, and the pass over the data that it belongs to, None where unknown."""
+    """A step at which samples were read, and the number of the pass over the data that it belongs to.
+
+    Several where it is one of them and which is not known; none where nothing is known.
+    """
 
     step: int
-    epoch: int | None
+    epochs: tuple[int, ...]
 
 
 class Once:
@@ -72,13 +75,19 @@ class Repeats:
         self._last = 0
         self._twice, self._again = Once(), Once()
 
-    def look(self, step: int, batches: Sequence[Samples], epoch: int | None) -> list[schemas.Finding]:
-        """Take the micro-batches of a step. `epoch` numbers the passes over the data, None where it is not known."""
+    def look(
+        self, step: int, batches: Sequence[Samples], epoch: int | tuple[int, ...] | None
+    ) -> list[schemas.Finding]:
+        """Take the micro-batches of a step.
+
+        `epoch` numbers the passes over the data: None where it is not known, and where it is one of several (after a
+        resume of a loader that tells no position) each of them, always in one order.
+        """
         if step <= self._last:  # the loop went back: what it reads again, it reads on purpose
             self._ring.clear()
             self._seen.clear()
         self._last = step
-        now = When(step, epoch)
+        now = When(step, () if epoch is None else (epoch,) if isinstance(epoch, int) else epoch)
         twice: dict[str, int] = {}
         again: dict[str, When] = {}
         compared = 0
@@ -130,10 +139,12 @@ def _twice(step: int, names: dict[str, int], compared: int) -> schemas.Finding:
 def _again(now: When, names: dict[str, When], compared: int, kept: int) -> schemas.Finding:
     latest = max(names.values(), key=lambda w: w.step)
     # a pass that is known to have ended between explains it; one that is not known explains nothing
-    passed = now.epoch is not None and all(
-        w.epoch is not None and w.epoch < now.epoch for w in names.values()
-    )
-    within = now.epoch is not None and any(w.epoch == now.epoch for w in names.values())
+    counts = [
+        [(w.epochs[i] if i < len(w.epochs) else epoch, epoch) for w in names.values()]
+        for i, epoch in enumerate(now.epochs)
+    ]
+    passed = any(all(then < epoch for then, epoch in count) for count in counts)
+    within = bool(counts) and not passed
     much = len(names) >= REREAD * compared
     text = f"of {compared:,} samples of step {now.step:,} were read before, the last at step {latest.step:,}"
     found = finding(

@@ -10,6 +10,8 @@ import contextlib
 import io
 import json
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,17 +129,12 @@ def write_sealed(table: pa.Table, target: Path) -> None:
 
 def seal(stream: Path) -> Path:
     """Turn a stream file into Parquet (zstd, byte-stream-split, checksums), then drop the stream."""
-    table = read_stream(stream)
+    table = _read_stream(stream)[0]
     target = stream.with_suffix(".parquet")
     write_sealed(table, target)
     layout.fsync_folder(target.parent)
     stream.unlink()
     return target
-
-
-def read_stream(path: Path) -> pa.Table:
-    """Read every whole batch of a stream; a torn tail is left out. Raises `pa.ArrowInvalid`, `OSError`."""
-    return _read_stream(path)[0]
 
 
 def read_stream_of(file: Any) -> pa.Table:
@@ -148,6 +145,30 @@ def read_stream_of(file: Any) -> pa.Table:
         while True:
             batches.append(reader.read_next_batch())
     return pa.Table.from_batches(batches, schema=reader.schema)
+
+
+KEPT_STREAMS, KEPT_BYTES = 16, 256 << 20
+_kept: OrderedDict[tuple[int, int], tuple[tuple[int, int], pa.Table]] = OrderedDict()
+"""(device, inode) of a stream -> (bytes, nanoseconds of the last change) when it was read, and its rows"""
+_keeping = threading.Lock()
+
+
+def read_stream(path: Path) -> pa.Table:
+    """Read every whole batch of a stream; a torn tail is left out. Raises `pa.ArrowInvalid`, `OSError`.
+
+    The stream of a killed run has a batch for each few steps, and every check of a run reads it: what was read is
+    kept for as long as the file stays as it is, within `KEPT_BYTES`.
+    """
+    stat = path.stat()
+    file, state = (stat.st_dev, stat.st_ino), (stat.st_size, stat.st_mtime_ns)
+    with _keeping:
+        held = _kept.pop(file, None)
+    table = held[1] if held is not None and held[0] == state else _read_stream(path)[0]
+    with _keeping:
+        _kept[file] = state, table
+        while _kept and (len(_kept) > KEPT_STREAMS or sum(t.nbytes for _, t in _kept.values()) > KEPT_BYTES):
+            _kept.popitem(last=False)
+    return table
 
 
 def _read_stream(path: Path) -> tuple[pa.Table, int]:

@@ -116,7 +116,7 @@ class Batching:
             found += self._ids.look(
                 step, micro, facts.out_of_range, names, (facts.lowest, facts.highest), self.known.vocab_size
             )
-        epoch = self._epoch()
+        epoch = self._epoch(len(batches))
         self._seen += len(batches)
         if self.rec.settings.recent_samples:
             found += self._repeats.look(step, [f.rows for f in batches], epoch)
@@ -127,14 +127,28 @@ class Batching:
         for finding in found:
             say(w, finding, step)
 
-    def _epoch(self) -> int | None:
-        """How often the loader was gone through before this step, where that can be counted."""
+    def _epoch(self, now: int) -> tuple[int, ...] | None:
+        """How often the loader was gone through before this step, where that can be counted.
+
+        After a resume of a loader that tells no position there are two counts: it began again, or it went on after
+        as many micro-batches as the steps before have taken, if each took as many as this one (`now`).
+        """
         loader = self.rec.watched.loader
         if loader is not self._loader:  # asked once: a loader's length may be no attribute
             self._loader, self._length = loader, self.rec.watched.epoch()
         length = self._length
-        before = 0 if self.rec.parent is None else getattr(loader, "batches_before", None)
-        return (before + self._seen) // length if length and before is not None else None
+        if not length:
+            return None
+        parent, told = self.rec.parent, getattr(loader, "batches_before", None)
+        if told is not None:
+            before = [told]
+        elif parent is None:
+            before = [0]
+        elif parent.checkpoint is not None:
+            before = [0, parent.checkpoint.step * now]
+        else:
+            return None
+        return tuple((b + self._seen) // length for b in before)
 
     def _say_notes(self, facts: BatchFacts) -> None:
         for note in facts.notes:

@@ -70,6 +70,20 @@ def test_a_new_pass_over_the_data_is_a_note() -> None:
     assert r.look(2, [Some([1])], 0)[0].severity == "warning"
 
 
+def test_after_a_resume_a_pass_that_either_count_shows_to_have_ended_is_a_note() -> None:
+    """The loader began again, or went on where it was: which, is not known. A repeat that neither explains is none."""
+    r = Repeats()
+    r.look(11, [Some([1])], (0, 2))
+    assert r.look(12, [Some([1])], (0, 3))[0].severity == "note"
+    r = Repeats()
+    r.look(11, [Some([1, 2])], (0, 2))
+    r.look(12, [Some([3])], (0, 2))
+    assert r.look(13, [Some([1, 3])], (0, 3))[0].severity == "note"
+    r = Repeats()
+    r.look(11, [Some([1])], (0, 2))
+    assert r.look(12, [Some([1])], (0, 2))[0].severity == "warning"
+
+
 def test_going_back_is_no_repeat_and_short_samples_are_not_compared() -> None:
     """A loop that rewinds reads again on purpose; sequences of a few tokens are alike by chance."""
     r = Repeats()

@@ -50,6 +50,20 @@ def test_rows_can_be_read_as_soon_as_write_returns_and_are_the_owners_only(tmp_p
     assert w.path.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_stream_is_parsed_once_while_it_stays_as_it_is_within_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = writer(tmp_path)
+    w.write(probes(2))
+    first = series.read_stream(w.path)
+    assert series.read_stream(w.path) is first
+    w.write(probes(2, first=2))
+    assert series.read_stream(w.path).num_rows == 4
+    monkeypatch.setattr(series, "KEPT_BYTES", 0)
+    assert series.read_stream(w.path).num_rows == 4
+    assert series._kept == {}
+
+
 def test_the_stream_is_one_that_any_arrow_reader_reads(tmp_path: Path) -> None:
     w = writer(tmp_path)
     w.write(ODD[:2])

@@ -148,6 +148,30 @@ def test_a_second_epoch_of_a_loader_with_a_length_is_a_note(
     assert "LIN-B002" not in caplog.text
 
 
+def test_the_next_pass_after_a_resume_of_a_plain_loader_is_a_note(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It tells no position; a resume that went on where the save was ends its pass after the two batches left."""
+    data = torch.utils.data.TensorDataset(ids(1, rows=12)["input_ids"])
+    loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+    first = Tokens(tmp_path, loader=loader)
+    passes = [[{"input_ids": b} for (b,) in loader] for _ in range(3)]
+    for batch in [*passes[0], passes[1][0]]:
+        first.train(batch)
+    torch.save(first.model.state_dict(), tmp_path / "weights.pt")
+    first.rec.checkpoint(tmp_path / "weights.pt", step=4)
+    first.rec.close()
+    again = Tokens(tmp_path, loader=loader, resumed_from=tmp_path / "weights.pt")
+    again.model.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    again.step = 4
+    caplog.clear()
+    for batch in [*passes[1][1:], *passes[2]]:
+        again.train(batch)
+    found = again.close()
+    assert (found["LIN-B002"].step, found["LIN-B002"].payload.severity) == (7, "note")
+    assert "LIN-B002" not in caplog.text
+
+
 def test_ids_that_the_embedding_lacks_are_a_fault(tmp_path: Path) -> None:
     """With the sample, the span of ids and the vocabulary, which is the model's own."""
     loop = Tokens(tmp_path)
