@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, get_args
 
 import typer
@@ -27,14 +26,6 @@ NAME = "audit"
 LEVELS: tuple[str, ...] = get_args(Severity)
 FEW = 3
 """Findings of one code that are shown without `--all`."""
-NOT_FROM_A_TRACKER: Mapping[str, str] = MappingProxyType(
-    {
-        "LIN-U004": "what each rank recorded before the reduction is not sent to trackers",
-        "LIN-U021": "evidence and step values are not sent to trackers",
-        "LIN-U043": "journals of other ranks are sent only where rank 0 sees them",
-    }
-)
-"""Rules that look at what no tracker has -> why a pulled ledger cannot answer them."""
 Audited = Annotated[
     str | None,
     typer.Argument(
@@ -117,11 +108,7 @@ def _audit(asked: _Asked, fail_on: str, every: bool, as_json: bool) -> typer.Exi
             f"{subject.ledger.path} holds no segment, so there is nothing to audit", Exit.CANNOT_TELL
         )
     gathered = audited.gather(subject.ledger, subject.graph, subject.cells, asked.name)
-    found = audit(gathered)
-    open_: list[AuditFinding] = []
-    if asked.marker is not None:
-        open_ = [f for f in found if f.code in NOT_FROM_A_TRACKER]
-        found = [f for f in found if f.code not in NOT_FROM_A_TRACKER]
+    found, open_ = pulled.judged(audit(gathered), pulled=asked.marker is not None)
     if as_json:
         emit(_data(asked, found))
     else:
@@ -142,7 +129,7 @@ def _data(asked: _Asked, found: Sequence[AuditFinding]) -> dict[str, Any]:
     from_tracker: dict[str, Any] = {}
     if marker is not None:
         told = {"pages": marker.pages, "notes": marker.notes, "missing": marker.missing, "said": asked.said}
-        from_tracker = {"pulled": told, "not_judged": dict(NOT_FROM_A_TRACKER)}
+        from_tracker = {"pulled": told, "not_judged": dict(pulled.NOT_FROM_A_TRACKER)}
     return {
         **from_tracker,
         "run": subject.ledger.run,
@@ -188,7 +175,7 @@ def _show_pulled(asked: _Asked, open_: Sequence[AuditFinding]) -> None:
     for text in [*asked.said, *asked.marker.notes, *(f"missing: {m}" for m in asked.marker.missing)]:
         console.print(f"  {escape(text)}")
     asked_of = {f.code for f in open_}
-    for code, why in NOT_FROM_A_TRACKER.items():
+    for code, why in pulled.NOT_FROM_A_TRACKER.items():
         hint = "; where the run trained, `lineage audit` may find something" if code in asked_of else ""
         console.print(f"  not judged: [bold]{code}[/] {escape(schemas.CODES[code])}: {why}{hint}")
 

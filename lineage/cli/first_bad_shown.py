@@ -84,12 +84,13 @@ def show(subject: Subject, found: schemas.FirstBad, zoom: Zoom, beside: Sequence
     _list("\nat the same time (not shown to be the cause):", beside)
     _list("\nnot shown:", found.not_shown)
     gaps(found.gaps, subject.cells.notes)
+    path = escape(str(subject.ledger.path))
     if cell.abnormal == "differs":
-        path = escape(str(subject.ledger.path))
         console.print(f"\nsee also: [bold]lineage ranks {path}[/]  (all that differs between ranks)")
-    console.print(
-        f"\nnext: [bold]lineage incident preserve {escape(str(subject.ledger.path))}[/]  (before any restart)"
-    )
+    if subject.ledger.of("preserved"):
+        console.print(f"\nnext: [bold]lineage incident {path}[/]  (what is done, and what is next)")
+    else:
+        console.print(f"\nnext: [bold]lineage incident preserve {path}[/]  (before any restart)")
 
 
 def _ties(found: schemas.FirstBad) -> None:

@@ -62,6 +62,7 @@ def command(
         console.print(f"incident {short(life.uid)} is closed: {escape(why)}")
         for m in missing:
             console.print(f"[bold red]although missing:[/] {escape(m)}")
+        console.print(f"next: [bold]lineage postmortem {escape(name)} --incident {short(life.uid)}[/]")
     raise ending(Exit.OK, judging.damage(subject), as_json=as_json)
 
 

@@ -63,7 +63,7 @@ def gather(subject: Subject, name: str, incident: str) -> postmortem.Given:
     from .. import report
     from ..judge import audit as audit_
     from ..judge import suspects as suspects_
-    from ..ledger import audited
+    from ..ledger import audited, pulled
     from ..ledger import suspects as ledger_suspects
     from ..report import postmortem
 
@@ -76,7 +76,11 @@ def gather(subject: Subject, name: str, incident: str) -> postmortem.Given:
             ledger_suspects.gather(subject.ledger, subject.graph, subject.cells, hour.bad, path)
         )
     checked = audited.gather(subject.ledger, subject.graph, subject.cells, name)
-    return postmortem.Given(report.gather(subject.ledger, subject.cells), hour, found, audit_.audit(checked))
+    from_tracker = (subject.ledger.path / pulled.NAME).is_file()
+    stands, _ = pulled.judged(audit_.audit(checked), pulled=from_tracker)
+    facts = report.gather(subject.ledger, subject.cells)
+    not_judged = pulled.NOT_FROM_A_TRACKER if from_tracker else {}
+    return postmortem.Given(facts, hour, found, stands, not_judged)
 
 
 def _say(kept: postmortem.Kept) -> None:

@@ -7,12 +7,33 @@ write the folder can write it, so a root that matters is read in the tracker aga
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from . import layout
 
+
+class Coded(Protocol):
+    """Anything with the code of a rule."""
+
+    @property
+    def code(self) -> str:
+        """The code."""
+
+
+C = TypeVar("C", bound=Coded)
+NOT_FROM_A_TRACKER: Mapping[str, str] = MappingProxyType(
+    {
+        "LIN-U004": "what each rank recorded before the reduction is not sent to trackers",
+        "LIN-U021": "evidence and step values are not sent to trackers",
+        "LIN-U043": "journals of other ranks are sent only where rank 0 sees them",
+    }
+)
+"""Rules of the audit that look at what no tracker has -> why a pulled ledger cannot answer them."""
 NAME = "pulled.json"
 SCHEMA = "lineage/pulled/1-0-0"
 
@@ -89,3 +110,9 @@ def write(ledger: Path, marker: Pulled) -> None:
     """Write the marker, whole or not at all."""
     text = json.dumps(json.loads(marker.model_dump_json()), indent=1, ensure_ascii=False)
     layout.write_durably(ledger / NAME, text.encode())
+
+
+def judged(found: Sequence[C], *, pulled: bool) -> tuple[list[C], list[C]]:
+    """(what stands, what a ledger that was pulled cannot answer) of an audit's findings."""
+    stands = [f for f in found if not pulled or f.code not in NOT_FROM_A_TRACKER]
+    return stands, [f for f in found if pulled and f.code in NOT_FROM_A_TRACKER]

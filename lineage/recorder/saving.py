@@ -109,10 +109,11 @@ class Saving:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Nothing is committed by leaving the block: `commit(path)` does, when the files are there."""
-        if (
-            self._staged is not None and not self._staged.begun
-        ):  # nothing was staged, and training goes on now
+        if self._staged is None:
+            return
+        if not self._staged.begun:  # nothing was staged, and training goes on now
             self._staged.take(None, None)
+        self._staged.leave()
 
     @contained("checkpoint", "the files of a checkpoint are not recorded")
     def commit(self, path: str | Path) -> None:
@@ -120,6 +121,8 @@ class Saving:
         rec, w, record = self._rec, self._rec.begin(), self._record
         if w is None or record is None:
             return
+        if self._staged is not None:
+            self._staged.leave()
         target = Path(path).absolute()
         seen = Written.look(target, alone=w.world.world_size == 1)
         w.tasks.put(lambda: _finish(rec, w, self._named(record, target), target, self._sidecar, seen))

@@ -84,6 +84,9 @@ class Staged:
         self._rec, self._w, self._step, self._told = rec, w, step, told
         self.begun = False
         self.done = threading.Event()
+        self._leaving, self._left = threading.Lock(), False
+        self._taken: list[Any] = []
+        """what was staged, until training goes on"""
         self._placed: list[Placed] = []
         self._components: list[_Named] = []
         self._items: dict[tuple[int, bool], _Item] = {}
@@ -100,9 +103,25 @@ class Staged:
             self._collect()
             self._match(list(leaves(live)), copy)
             self._digest_now()
-            threading.Thread(target=self._work, args=(copy,), name="lineage-staged", daemon=True).start()
+            with self._leaving:
+                self._taken.append(copy)
+                left = self._left
+            if left:
+                self._start()
         except Exception as e:
             self._failed(e)
+
+    def leave(self) -> None:
+        """The call that saves has returned: digesting begins now, so that it takes no core from that call."""
+        with self._leaving:
+            self._left = True
+        self._start()
+
+    def _start(self) -> None:
+        with self._leaving:
+            taken, self._taken = self._taken, []
+        for copy in taken:
+            threading.Thread(target=self._work, args=(copy,), name="lineage-staged", daemon=True).start()
 
     def _failed(self, error: Exception) -> None:
         self._rec.trouble("checkpoint", error, "a save is recorded without the digests of its tensors")

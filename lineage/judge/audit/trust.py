@@ -17,7 +17,7 @@ MOST = 8
     "LIN-U040",
     "damaged",
     "fault",
-    "lineage verify {run} names file and line; restore them from a copy, or from the chunks that the tracker has",
+    "lineage verify {run} names file and line; restore them from a copy, or `lineage pull` what the tracker has",
 )
 def damaged(a: Audited) -> Iterable[Told]:
     """The ledger is damaged: something was changed, cut or removed after it was written, or cannot be read."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..._rooms import schemas
@@ -26,6 +26,8 @@ class Given:
     suspects: Suspects | None
     """None where there is no bad cell"""
     audit: Sequence[AuditFinding]
+    not_judged: Mapping[str, str] = field(default_factory=dict)
+    """code of a rule that a ledger pulled from a tracker cannot answer -> why"""
 
     @property
     def life(self) -> Life:

@@ -132,6 +132,9 @@ def audit(g: Given) -> Section:
         section.blocks.append(Table(caption, ("Severity", "Code", "What", "Next"), rows))
     else:
         section.blocks.append(Para("Nothing was found."))
+    if g.not_judged:
+        told = "; ".join(f"{code}: {why}" for code, why in g.not_judged.items())
+        section.blocks.append(Para(f"Not judged, since this ledger was pulled from a tracker: {told}."))
     return section
 
 
