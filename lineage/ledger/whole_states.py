@@ -64,6 +64,11 @@ def of_resume(ledger: Ledger, segment: str, saved_in: Path | None = None) -> Res
     return compare(saved, Moment(ledger.path, segment, "resume"))
 
 
+def ranks_at(at: Moment) -> set[int]:
+    """The ranks that have written their state of a moment down."""
+    return {rank for t in _tables(at) for rank in of_moment(t, at.moment)["rank"].unique().to_pylist()}
+
+
 def _tables(at: Moment) -> Iterator[pa.Table]:
     for table in series.of_segment(at.ledger, at.segment, "states"):
         yield table if at.step is None else table.filter(pc.equal(table["step"], at.step))

@@ -86,6 +86,11 @@ class Rows:
         """Wait up to `timeout` seconds until all is written."""
         return self._thread.drain(timeout)
 
+    def gone(self) -> set[str]:
+        """Tables that rows were written to, and whose file is not there any more, as a stream or sealed."""
+        tables = [*self._tables.items(), *self._wide.items()]
+        return {n for n, t in tables if not t.path.exists() and not t.path.with_suffix(".parquet").exists()}
+
     def close(self, timeout: float, on_kept: Callable[[str, Exception], None]) -> None:
         """Write what waits and seal the tables, within `timeout` seconds; `on_kept` gets what could not be sealed."""
 

@@ -40,12 +40,17 @@ def judge(w: Writer, parent: Parent, restore: schemas.Restore) -> schemas.Restor
 
 
 def _wait_for_ranks(w: Writer) -> None:
-    """Wait until every rank has a file of digests in this segment, or for `PATIENCE` seconds."""
+    """Wait until every rank has written its digests of this resume, or for `PATIENCE` seconds.
+
+    A file that is there may have no rows yet: they are looked for once all files are there.
+    """
+    at = whole_states.Moment(w.ledger, w.ids.segment, "resume")
     folder = layout.series_folder(w.ledger) / w.ids.segment
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         writers = (layout.writer_of(p.name) for p in folder.glob("*.states.*"))
-        if len({found[1] for found in writers if found}) >= w.world.world_size:
+        world = w.world.world_size
+        if len({found[1] for found in writers if found}) >= world and len(whole_states.ranks_at(at)) >= world:
             return
         time.sleep(0.2)
 

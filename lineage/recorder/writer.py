@@ -204,10 +204,11 @@ class Writer:
             self._lines.put_columns(table, columns)
 
     def series_kept(self) -> bool:
-        """Whether any file of this process's step values is on the disk."""
+        """Whether this process's step values are on the disk: some file, and each that signals and batches went to."""
         folder = layout.series_folder(self.ledger) / self.ids.segment
         mine = layout.writer_of(self.journal.path.name)
-        return any(layout.writer_of(p.name) == mine for p in folder.glob("*"))
+        there = any(layout.writer_of(p.name) == mine for p in folder.glob("*"))
+        return there and not {"probes", "batches"} & self._lines.gone()
 
     def seal(self, why: Literal["checkpoint", "incident", "close"]) -> None:
         """Seal the heads of all chains. Only rank 0 does; its tracker anchors the root and gets the journal."""

@@ -174,6 +174,7 @@ def test_values_of_a_ledger_that_was_deleted_are_said_to_be_lost(tmp_path: Path,
         writer = rec.begin()
         assert writer is not None
         assert writer.tasks.drain(10.0)
+        assert writer._lines.drain(10.0)  # what is written only afterwards is not lost
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)  # the page is still being written
         loop.run(rec, 4)
     (line,) = [m for m in caplog.messages if m.startswith("lineage: recorded")]
