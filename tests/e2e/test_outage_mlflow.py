@@ -105,6 +105,9 @@ def test_a_server_killed_in_the_middle_and_dead_at_the_next_start_is_brought_up_
     ) as rec:  # the server is dead from the start
         losses |= train(loop, rec, 9, slow=False)
         rec.checkpoint(loop.save(tmp_path / "ck9"), step=9)
+        writer = rec.begin()
+        assert writer is not None
+        assert writer.tasks.drain(60.0)  # with this exit_timeout the layer waits six seconds for its judging
     assert sorted(losses) == [4, 5, 6, 7, 8, 9]
 
     server.start()
