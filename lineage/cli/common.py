@@ -23,6 +23,7 @@ from ..recorder.settings import resolve
 
 if TYPE_CHECKING:
     from ..ledger.cells import Cells
+    from ..ledger.scan import Damage
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -162,6 +163,11 @@ def _from_checkpoint(path: Path) -> Subject:
 def damage(ledger: reader.Ledger) -> list[str]:
     """What of a ledger could not be read, place by place; a torn last line was never acknowledged."""
     return [f"{d.file} line {d.line}: {d.title}" for d in ledger.damage if d.code != "LIN-J001"]
+
+
+def damage_rows(found: Sequence[Damage]) -> list[dict[str, Any]]:
+    """Damage of a ledger, as the commands give it as JSON."""
+    return [{"code": d.code, "kind": d.title, "file": d.file, "line": d.line, "text": d.text} for d in found]
 
 
 def ending(code: int, damaged: Sequence[str], *, as_json: bool = False) -> typer.Exit:

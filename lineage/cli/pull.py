@@ -12,7 +12,7 @@ from rich.markup import escape
 from ..pull.pulling import pull
 from ..pull.rebuild import AnchorsDiffer, Done
 from ..pull.source import PullTrouble, parse
-from .common import CliError, Exit, Json, console, emit, root
+from .common import CliError, Exit, Json, console, damage_rows, emit, root
 
 NAME = "pull"
 
@@ -106,10 +106,7 @@ def _data(done: Done) -> dict[str, Any]:
         "records": v.records,
         "seals": v.seals,
         "values": done.values,
-        "damage": [
-            {"code": d.code, "kind": d.title, "file": d.file, "line": d.line, "text": d.text}
-            for d in v.damage
-        ],
+        "damage": damage_rows(v.damage),
         "conflicts": done.conflicts,
         "notes": [*done.notes, *v.notes],
     }

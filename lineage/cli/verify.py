@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from ..ledger.verify import verify
-from .common import Exit, Json, Run, console, emit, find
+from .common import Exit, Json, Run, console, damage_rows, emit, find
 
 NAME = "verify"
 
@@ -32,10 +32,7 @@ def command(
                 "records": found.records,
                 "seals": found.seals,
                 "anchored": found.anchored,
-                "damage": [
-                    {"code": d.code, "kind": d.title, "file": d.file, "line": d.line, "text": d.text}
-                    for d in found.damage
-                ],
+                "damage": damage_rows(found.damage),
                 "notes": found.notes,
             }
         )

@@ -60,7 +60,7 @@ class Recorder:
         self._declared: list[Declared] = []
         self._background: list[Any] = []
         self.environment_written = threading.Event()
-        """code and environment are on record, as far as they could be read"""
+        """code and environment are on record, as far as they could be read and written"""
         self._segment_record: str | None = None
         self._segment: schemas.Segment | None = None
         self._saves: dict[tuple[int, str], int] = {}
@@ -193,14 +193,16 @@ class Recorder:
         """Write code and environment, which were captured away from the training thread."""
         w = self._writer
         assert w is not None
-        for field, thread in self._background:
-            thread.join(timeout=10.0)
-            found = getattr(self.now, field)
-            while self.blobs:
-                blobs.put(w.ledger, self.blobs.pop())
-            if found is not None:
-                w.write(found)
-        self.environment_written.set()
+        try:
+            for field, thread in self._background:
+                thread.join(timeout=10.0)
+                found = getattr(self.now, field)
+                while self.blobs:
+                    blobs.put(w.ledger, self.blobs.pop())
+                if found is not None:
+                    w.write(found)
+        finally:  # where the disk refuses them, no bundle waits for them
+            self.environment_written.set()
 
     def _mark(self, mark: schemas.CheckpointMark) -> None:
         if self._writer is not None:

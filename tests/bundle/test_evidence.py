@@ -308,6 +308,24 @@ def test_bundles_do_not_go_on_without_end(tmp_path: Path) -> None:
     assert [b.step for b in bundles(tmp_path)] == [5 * i for i in range(1, 9)]
 
 
+def test_code_that_the_disk_refuses_holds_no_bundle_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the bundle waits for is over, also where it failed."""
+
+    def refused(*a: Any, **k: Any) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr("lineage.ledger.blobs.put", refused)
+    loop = Loop()
+    with attach(loop, tmp_path) as rec:
+        rec.blobs.append(b"a difference of the code")
+        writer = rec.begin()
+        assert writer is not None
+        assert writer.tasks.drain(60.0)
+        assert rec.environment_written.is_set()
+
+
 def test_bundle_bytes_0_writes_none(tmp_path: Path) -> None:
     """It is a setting like every other, and costs the step nothing."""
     loop = Loop()

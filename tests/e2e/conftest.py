@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 import mlflow
 
-from tests.trackers.wandb.stub_backend import StubBackend
+from tests.trackers.wandb.stub_backend import StubBackend, served
 from tests.wandb_home import own_home
 
 
@@ -28,11 +28,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def backend(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend]:
     """A W&B backend on loopback; runs with mode="online" talk to it."""
-    stub = StubBackend()
-    monkeypatch.setenv("WANDB_BASE_URL", stub.url)
-    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    yield stub
-    stub.close()
+    with served(monkeypatch) as stub:
+        yield stub
 
 
 class Store:

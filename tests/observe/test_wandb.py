@@ -14,7 +14,7 @@ import wandb
 import lineage.observe
 from lineage.ledger import reader
 from tests.e2e.training import finished
-from tests.trackers.wandb.stub_backend import StubBackend
+from tests.trackers.wandb.stub_backend import StubBackend, served
 
 from .conftest import Observed
 
@@ -197,11 +197,8 @@ def test_nothing_of_the_observer_s_reaches_the_run_s_page(home: Path, observed: 
 @pytest.fixture
 def backend(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend]:
     """A W&B backend on loopback; runs with mode="online" talk to it."""
-    stub = StubBackend()
-    monkeypatch.setenv("WANDB_BASE_URL", stub.url)
-    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    yield stub
-    stub.close()
+    with served(monkeypatch) as stub:
+        yield stub
 
 
 def test_where_no_ledger_knows_a_resumed_run_its_config_is_read_before_wandb_overwrites_it(

@@ -11,18 +11,15 @@ import pytest
 from lineage.ledger.reader import Ledger
 from tests.e2e.training import FIRST, attach, settle, start_wandb, train
 from tests.recorder.loop import Loop
-from tests.trackers.wandb.stub_backend import ENTITY, StubBackend
+from tests.trackers.wandb.stub_backend import ENTITY, StubBackend, served
 
 from .command import asked, lineage
 
 
 @pytest.fixture
 def backend(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend]:
-    stub = StubBackend()
-    monkeypatch.setenv("WANDB_BASE_URL", stub.url)
-    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    yield stub
-    stub.close()
+    with served(monkeypatch) as stub:
+        yield stub
 
 
 def test_an_online_run_is_pulled_and_fits_the_anchor_on_its_page(backend: StubBackend, home: Path) -> None:

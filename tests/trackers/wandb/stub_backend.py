@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
+
 ENTITY = "team"
 _OPERATION = re.compile(r"\b(?:query|mutation)\s+(\w+)")
 _STREAM = re.compile(r"^/files/[^/]+/[^/]+/(?P<run>[^/]+)/file_stream")
@@ -433,3 +435,15 @@ class StubBackend:
         used = (v.get("input") or v)["artifactID"]
         self.uses.append(used)
         return {"useArtifact": {"artifact": {"id": used}}}
+
+
+@contextmanager
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubBackend]:
+    """A W&B backend on loopback; runs with mode="online" talk to it."""
+    stub = StubBackend()
+    monkeypatch.setenv("WANDB_BASE_URL", stub.url)
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    try:
+        yield stub
+    finally:
+        stub.close()
