@@ -25,6 +25,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in slow)
 
 
+@pytest.fixture(autouse=True)
+def _settings_stay() -> Iterator[None]:
+    """No test leaves a setting behind: it would lead the ledger of a later one, in the same process, elsewhere."""
+    before = _settings()
+    yield
+    assert _settings() == before
+
+
+def _settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("LINEAGE_")}
+
+
 @pytest.fixture(scope="session")
 def warm_reader() -> Iterator[Warm]:
     """Processes that start with the packages that every command of ours imports."""

@@ -19,8 +19,8 @@ STALLED = 0.25
 PATIENCE = 60.0
 """Seconds for which a stalled disk is left to the thread."""
 TOGETHER = 0.05
-"""Seconds for which the many rows of tensors and samples are kept together where steps are shorter: a batch costs
-by itself."""
+"""Seconds for which the many rows of tensors and samples are kept together at most, where steps are shorter: a batch
+costs by itself."""
 
 
 class Rows:
@@ -43,6 +43,7 @@ class Rows:
         self._tables: dict[str, SeriesWriter] = {}
         self._columns: deque[tuple[str, Columns]] = deque()
         self._columns_at = 0.0
+        self._columns_wait = False
         # The many rows have a lock and tables of their own: while they are written, the few must not wait.
         self._writing_columns = threading.Lock()
         self._wide: dict[str, SeriesWriter] = {}
@@ -78,9 +79,15 @@ class Rows:
     def put_columns(self, table: str, columns: Columns) -> None:
         """Take the many rows of one step. They are written on the thread, and of short steps together."""
         self._columns.append((table, columns))
-        if time.monotonic() - self._columns_at > TOGETHER:
+        if self._columns_wait:
+            return
+        since = time.monotonic() - self._columns_at
+        if since > TOGETHER:
             self._columns_at = time.monotonic()
             self._thread.put(self._columns_on_thread)
+        else:  # no row waits for a next one, which may never come: a loop that hangs is one that people look at
+            self._columns_wait = True
+            self._thread.put_later(self._columns_on_thread, TOGETHER - since)
 
     def drain(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until all is written."""
@@ -113,6 +120,7 @@ class Rows:
         self._columns_on_thread()
 
     def _columns_on_thread(self) -> None:
+        self._columns_at, self._columns_wait = time.monotonic(), False
         with self._writing_columns:
             self._flush_columns()
 

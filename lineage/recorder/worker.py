@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -25,6 +26,7 @@ class Worker:
     ) -> None:
         self._name, self._on_error, self._idle, self._every = name, on_error, idle, every
         self._tasks: deque[Callable[[], None]] = deque()
+        self._later: tuple[float, Callable[[], None]] | None = None
         self._wake = threading.Condition()
         self._running = False
         self._closed = False
@@ -44,6 +46,16 @@ class Worker:
                 self._thread.start()
             self._wake.notify()
 
+    def put_later(self, task: Callable[[], None], seconds: float) -> None:
+        """Queue a task when `seconds` have passed, or at once when the queue is drained. One such task may wait at a
+        time: of a second one the first is queued now. Never waits."""
+        if os.getpid() != self._pid:
+            return
+        self._take_later()
+        with self._wake:
+            self._later = time.monotonic() + seconds, task
+        self.start()
+
     def start(self) -> None:
         """Start the thread although nothing is queued, so that `idle` is called."""
         self.put(lambda: None)
@@ -52,6 +64,7 @@ class Worker:
         """Wait up to `timeout` seconds for all queued tasks; tells whether all are done."""
         if os.getpid() != self._pid or self._thread is None:
             return True
+        self._take_later()
         end = time.monotonic() + timeout
         with self._wake:
             while self._tasks or self._running:
@@ -69,11 +82,21 @@ class Worker:
             self._wake.notify_all()
         return done
 
+    def _take_later(self, due: float = math.inf) -> None:
+        """Queue the task that waits for its time, where that is not after `due`."""
+        with self._wake:
+            if self._later is not None and self._later[0] <= due:
+                self._tasks.append(self._later[1])
+                self._later = None
+
     def _work(self) -> None:
         while True:
             with self._wake:
+                self._take_later(time.monotonic())
                 if not self._tasks and not self._closed:
-                    self._wake.wait(self._every)
+                    wait = self._every if self._later is None else self._later[0] - time.monotonic()
+                    self._wake.wait(min(self._every, max(wait, 0.0)))
+                    self._take_later(time.monotonic())
                 if self._closed:
                     return
                 task = self._tasks.popleft() if self._tasks else self._idle

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -124,11 +123,10 @@ def test_ctrl_c_says_that_the_same_command_goes_on(
     def interrupt(*given: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evidence_copy, "finish", interrupt)
-    found = lineage_("checkpoint", "preserve", out / "ck-2")
+    with monkeypatch.context() as patched:
+        patched.setattr(evidence_copy, "finish", interrupt)
+        found = lineage_("checkpoint", "preserve", out / "ck-2")
     assert "interrupted: what is copied so far stays, and the same command goes on" in found.err
-    monkeypatch.undo()
-    os.environ["LINEAGE_DIR"] = str(ledger.parent)
     assert lineage_("checkpoint", "preserve", out / "ck-2").code == 0
     assert [p.name for p in evidence.folder(ledger).iterdir() if p.name.startswith(".")] == []
 

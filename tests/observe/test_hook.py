@@ -327,8 +327,8 @@ def test_a_pid_that_is_used_again_is_not_followed(tmp_path: Path) -> None:
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={})
     try:
         watch = Watch(-1, tmp_path, "hook")
-        image = place.image(other.pid)
-        assert image is not None
+        while (image := place.image(other.pid)) is None:  # amid its `exec`, which `Popen` does not wait for
+            assert other.poll() is None
         pid, start, line = image.split("-")
         for kept, then in ((image, {other.pid: image}), (f"{pid}-{int(start) - 1}-{line}", {})):
             watch.alive = {other.pid: kept}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -112,4 +113,26 @@ def test_closing_writes_what_waits_and_seals_the_tables(monkeypatch: pytest.Monk
     made.put({"probes": [{"step": 1}]})
     made.close(300, lambda name, error: pytest.fail(f"{name}: {error}"))
     assert table.closed
+    assert len(table.wrote) == 1
+
+
+def test_columns_that_come_close_together_are_written_though_no_more_come() -> None:
+    """The last step before a loop hangs is the one that people want to see: it waits for no next one."""
+    written = threading.Event()
+    table = Table(lambda: len(table.wrote) == 1 and written.set())
+    made = make(table, [])
+    for step in (1, 2):
+        made.put_columns("tensors", {"step": [step]})
+        if step == 1:
+            assert made.drain(300)
+    assert written.wait(300)
+
+
+def test_draining_takes_columns_that_are_kept_for_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_, "TOGETHER", 3600.0)
+    table = Table()
+    made = make(table, [])
+    made._columns_at = time.monotonic()
+    made.put_columns("tensors", {"step": [1]})
+    assert made.drain(300)
     assert len(table.wrote) == 1

@@ -14,7 +14,8 @@ HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def image(pid: int) -> str | None:
     """Name what a process runs: pid, its start, and its command line. `exec` keeps the first two.
 
-    None where the process is gone or its system has no /proc.
+    None where the process is gone, its system has no /proc, or it has no command line: amid an `exec`, and
+    when it has ended and nobody has asked for its exit code.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as f:
@@ -22,6 +23,8 @@ def image(pid: int) -> str | None:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             line = f.read()
     except (OSError, IndexError):
+        return None
+    if not line:
         return None
     return f"{pid}-{start}-{zlib.crc32(line):08x}"
 
