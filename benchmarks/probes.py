@@ -55,8 +55,7 @@ def layer(scratch: Path, **objects: Any) -> dict[str, float]:
     began = time.perf_counter()
     rec = lineage.attach(None, dir=scratch / "ledgers", quiet=True, report=False, **objects)
     found["returned"] = time.perf_counter() - began
-    for _, thread in rec._background:
-        thread.join()
+    rec.surroundings.wait_read(300)
     found["captured"] = time.perf_counter() - began
     if rec.now.code is None or rec.now.environment is None or not rec.now.environment.packages:
         raise RuntimeError("code or packages were not captured: there is nothing to time")

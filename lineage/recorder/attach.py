@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -156,7 +155,7 @@ def _attach(
     if me.rank == 0:
         parts += [
             (lambda: _capture_config(recorder, config, tracker), "the requested config is not recorded"),
-            (lambda: _capture_background(recorder), "code and environment are not recorded"),
+            (recorder.surroundings.read, "code and environment are not recorded"),
         ]
     if parent is not None:
         parts += [(recorder.steps.read_loaded, "loader and random-number state after the load are not shown")]
@@ -216,40 +215,3 @@ def _capture_config(recorder: Recorder, config: Any, tracker: trackers.Tracker |
             recorder.now.config = config_.capture(source, argv=list(sys.argv), name=kind)
     except Exception as e:
         recorder.trouble("capture", e, "the requested config is not recorded")
-
-
-def _capture_background(recorder: Recorder) -> None:
-    """Code and environment are read on their own threads: git and package metadata take time."""
-    from importlib import import_module
-
-    def run(field: str, read: Callable[[], Any]) -> None:
-        try:
-            setattr(recorder.now, field, read())
-        except Exception as e:
-            recorder.trouble("capture", e, f"the {field} is not recorded")
-
-    def read_code() -> Any:
-        code = import_module("..capture.code", __package__)
-        recorder.loaded_files = (
-            code.modules.of_the_user()
-        )  # before it is read: what comes later is looked at again
-        return code.capture(blobs=lambda data: _blob(recorder, data))
-
-    readers: dict[str, Callable[[], Any]] = {
-        "code": read_code,
-        "environment": lambda: import_module("..capture.environment", __package__).capture(
-            world_size=recorder.world.world_size
-        ),
-    }
-    for field, read in readers.items():
-        thread = threading.Thread(target=run, args=(field, read), name=f"lineage-{field}", daemon=True)
-        thread.start()
-        recorder._background.append((field, thread))
-
-
-def _blob(recorder: Recorder, data: bytes) -> str:
-    """Keep a blob until the ledger is open, then in it."""
-    import hashlib
-
-    recorder.blobs.append(data)
-    return "sha256:" + hashlib.sha256(data).hexdigest()

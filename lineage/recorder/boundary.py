@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .._rooms import schemas
@@ -14,7 +15,7 @@ from ..judge import regime as regime_
 from ..judge.change import effective_change
 from ..ledger import cells, layout
 from ..ledger.reader import Ledger
-from . import edited, mitigations, other_branch
+from . import edited, mitigations, on_page, other_branch
 from .contain import log
 from .parent import Parent, read_parent, side_at
 
@@ -70,7 +71,7 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
     ledger = Ledger(writer.ledger)
     declared = mitigations.meant(declared, now.held())
     if parent is not None and parent.checkpoint is not None:
-        previous = _regime_at(ledger, parent.checkpoint)
+        previous = _regime_at(ledger, parent.checkpoint) or _of_other_run(writer, parent)
         extra, proven = other_branch.batch_evidence(ledger, writer, parent, now)
         rate = other_branch.rate_evidence(ledger, writer, now)
         beside = [rate_beside_schedule(*now.off_schedule)] if now.off_schedule else []
@@ -92,8 +93,8 @@ def judge(writer: Any, parent: Parent | None, now: Now, declared: Sequence[drift
             drift = drift.model_copy(update={"not_shown": gaps})
         record = writer.write(drift, step=now.first_step)
         _say(drift)
-        _rolled_back(writer, ledger, parent.checkpoint)
-        _config_changed(writer, drift)
+        on_page.rolled_back(writer, ledger, parent.checkpoint)
+        on_page.config_changed(writer, drift)
         mitigations.carry_on(writer, parent.checkpoint, now.held(), now.first_step)
         mitigations.judge(writer, declared, drift, now.held(), now.first_step, [record.id])
     else:
@@ -145,45 +146,6 @@ def judge_in_run(
     write_verdict(writer)
 
 
-ROLLED_BACK = {
-    "wandb": "W&B drops rows logged with step= at or below {last:,} (it only prints a warning), so steps {first:,} to "
-    "{last:,} of this branch are missing there; log on an own step axis (define_metric) to keep them",
-    "mlflow": "MLflow keeps the abandoned branch's points: its latest values are those of step {last:,} until this "
-    "branch passes it, and both branches overlay between steps {first:,} and {last:,}",
-}
-"""What a tracker's page does after a rollback, measured; by tracker."""
-
-
-CONFIG_CHANGED = {
-    "wandb": "W&B's config shows only the later value of {keys}; both stand in the config keys lineage/drift/*",
-    "mlflow": "MLflow keeps the first value of {keys} and refuses the later one; the tags lineage/drift/* have both",
-}
-"""What a tracker's page makes of a config that changed on a resume; by tracker."""
-
-
-def _config_changed(writer: Any, drift: schemas.Drift) -> None:
-    """The config differs from the first segment's: say which side the tracker's own page shows."""
-    kind = writer.outbox.tracker.kind if writer.outbox is not None else ""
-    keys = [k for c in [*drift.changes, *drift.unclassified] for k in c.keys]
-    if keys and kind in CONFIG_CHANGED:
-        names = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
-        text = CONFIG_CHANGED[kind].format(keys=names)
-        writer.write(schemas.TrackerNote(code="LIN-D008", tracker=kind, text=text))
-
-
-def _rolled_back(writer: Any, ledger: Ledger, checkpoint: schemas.Checkpoint) -> None:
-    """The same steps are made again: say what that does to the tracker's page."""
-    made = [
-        last
-        for segment, last in graph.build(ledger.records, reached=ledger.reached).last_step.items()
-        if segment != writer.ids.segment and last > checkpoint.step
-    ]
-    kind = writer.outbox.tracker.kind if writer.outbox is not None else ""
-    if made and kind in ROLLED_BACK:
-        text = ROLLED_BACK[kind].format(first=checkpoint.step + 1, last=max(made))
-        writer.write(schemas.TrackerNote(code="LIN-T001", tracker=kind, text=text))
-
-
 def rate_beside_schedule(said: list[float], held: list[float]) -> schemas.Change:
     """The change that a rate in the param groups is, when the scheduler set another one."""
     text = f"the optimizer uses the learning rate {held[0]:.6g}, the schedule says {said[0]:.6g}"
@@ -224,6 +186,17 @@ def _say(drift: schemas.Drift) -> None:
             "; ".join(c.text for c in altering[:6]),
             ". Several changes at one restart: confounded." if drift.confounded else "",
         )
+
+
+def _of_other_run(writer: Any, parent: Parent) -> schemas.Regime | None:
+    """The regime in which another run saved the checkpoint, where its ledger lies beside this one.
+
+    The fork's regimes are counted on from it: charts draw a fork's line on from its parent's.
+    """
+    if parent.checkpoint is None or parent.run in (None, writer.ids.run):
+        return None
+    beside = writer.ledger.parent / Path(str(parent.run)).name  # a name, wherever a sidecar would lead
+    return _regime_at(Ledger(beside), parent.checkpoint) if (beside / "journal").is_dir() else None
 
 
 def _regime_at(ledger: Ledger, checkpoint: schemas.Checkpoint) -> schemas.Regime | None:

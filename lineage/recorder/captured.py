@@ -264,7 +264,7 @@ def keep(rec: Recorder, w: Writer, held: Held) -> None:
     """On the worker thread: write the bundle, then its record. A failure is said once, and training goes on."""
     from ..bundle import writing
 
-    rec.environment_written.wait(ENVIRONMENT)
+    rec.surroundings.wait_written(ENVIRONMENT)
     try:
         record = writing.write(held)
     except Exception as e:

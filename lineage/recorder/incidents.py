@@ -14,7 +14,7 @@ from ..judge.detectors import Finding
 from ..ledger import health as health_
 from ..ledger import layout, scan
 from ..ledger.reader import Ledger
-from . import boundary, captured, health, mitigations, quarantine, streams
+from . import boundary, captured, health, mitigations, on_page, quarantine, streams
 from .contain import describe, log
 from .writer import Writer
 
@@ -154,6 +154,7 @@ def close(rec: Recorder, w: Writer, error: BaseException | None) -> None:
             Follower(w).look()
         name_first_bad(w)
         boundary.write_verdict(w)
+        on_page.at_end(w)
 
 
 def _unseen_ranks(w: Writer) -> list[str]:

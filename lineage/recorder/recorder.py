@@ -13,7 +13,6 @@ from .._rooms import schemas, trackers
 from ..capture import effective
 from ..capture.watched import LINES, Watched, readable
 from ..judge.drift import Declared
-from ..ledger import blobs
 from . import boundary, by_hand, incidents, mitigations, quarantine, saving, summary
 from .captured import Recent
 from .contain import contained, describe, log
@@ -24,6 +23,7 @@ from .settings import Settings
 from .staged import Stager
 from .step import Step
 from .stepping import Stepping
+from .surroundings import Surroundings
 from .writer import Writer
 
 
@@ -52,15 +52,12 @@ class Recorder:
         self.live, self.at_exit, self.now = True, False, boundary.Now()
         self.seen = effective.Seen(world_size=world.world_size)
         self.gaps: list[str] = []
-        self.loaded_files: set[Path] = set()  # of the user's code, as the code was read
         self._on_alarm = incidents.asked(on_alarm) or settings.on_alarm
         self._writer: Writer | None = None
         self._early: list[tuple[str, str, str]] = []  # failures before the ledger was open
         self._telling, self._pid = threading.Lock(), os.getpid()
         self._declared: list[Declared] = []
-        self._background: list[Any] = []
-        self.environment_written = threading.Event()
-        """code and environment are on record, as far as they could be read and written"""
+        self.surroundings = Surroundings(self)
         self._segment_record: str | None = None
         self._segment: schemas.Segment | None = None
         self._saves: dict[tuple[int, str], int] = {}
@@ -71,7 +68,6 @@ class Recorder:
         self.followed = Followed(self._mark, lambda: self._writer.ledger if self._writer else None)
         self.last_checkpoint: str | None = None
         self.taken_over: TakenOver | None = None
-        self.blobs: list[bytes] = []
         self.recent = Recent()
         self.hardware: watcher.Watcher | None = None
         self.unhandled_before = incidents.last_unhandled()
@@ -129,7 +125,7 @@ class Recorder:
             w.write(self.now.config)
         if self.parent is not None:
             self._say_parent(w, self.parent)
-        w.tasks.put(self._write_background)
+        w.tasks.put(lambda: self.surroundings.write(w))
         if self.world.rank == 0 and self.parent is not None:
             w.tasks.put(lambda: incidents.warn_if_damaged(w))
         incidents.follow(self, w)
@@ -188,21 +184,6 @@ class Recorder:
         self._segment = segment
         record = w.write(segment, supersedes=self._segment_record)
         self._segment_record = record.id
-
-    def _write_background(self) -> None:
-        """Write code and environment, which were captured away from the training thread."""
-        w = self._writer
-        assert w is not None
-        try:
-            for field, thread in self._background:
-                thread.join(timeout=10.0)
-                found = getattr(self.now, field)
-                while self.blobs:
-                    blobs.put(w.ledger, self.blobs.pop())
-                if found is not None:
-                    w.write(found)
-        finally:  # where the disk refuses them, no bundle waits for them
-            self.environment_written.set()
 
     def _mark(self, mark: schemas.CheckpointMark) -> None:
         if self._writer is not None:

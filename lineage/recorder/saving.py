@@ -168,8 +168,7 @@ def _finish(
         _own_files(w, protection.where(path, seen.when))
     if w.world.rank != 0 and not any(c.scope == "rank" for c in record.live):
         return
-    for thread in [t for _, t in rec._background]:
-        thread.join(timeout=10.0)
+    rec.surroundings.wait_read()
     at = _write_sidecar(rec, w, record, path, seen.when, known)
     quarantine.saved(w, record, at)
     if w.world.rank == 0:

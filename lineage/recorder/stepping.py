@@ -283,7 +283,11 @@ class Stepping:
         A file that is not listed as loaded would let an edit of it pass for one that no loaded file shows.
         """
         before = self.rec.now.code
-        if before is None or not before.loaded_whole or modules.of_the_user() <= self.rec.loaded_files:
+        if (
+            before is None
+            or not before.loaded_whole
+            or modules.of_the_user() <= self.rec.surroundings.loaded_files
+        ):
             return before
         again = code.capture(blobs=lambda data: blobs.put(w.ledger, data))
         if again.loaded != before.loaded:

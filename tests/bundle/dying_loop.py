@@ -56,7 +56,7 @@ def train_until_killed(root: str) -> None:
         if step == BAD:
             say("bad")
         if step == BAD - 1:  # a bundle of the first seconds waits for what is said of the environment
-            rec.environment_written.wait(60.0)
+            rec.surroundings.wait_written(60.0)
 
 
 def main() -> None:

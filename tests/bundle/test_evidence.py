@@ -319,11 +319,11 @@ def test_code_that_the_disk_refuses_holds_no_bundle_up(
     monkeypatch.setattr("lineage.ledger.blobs.put", refused)
     loop = Loop()
     with attach(loop, tmp_path) as rec:
-        rec.blobs.append(b"a difference of the code")
+        rec.surroundings._keep(b"a difference of the code")
         writer = rec.begin()
         assert writer is not None
         assert writer.tasks.drain(60.0)
-        assert rec.environment_written.is_set()
+        assert rec.surroundings.wait_written(0)
 
 
 def test_bundle_bytes_0_writes_none(tmp_path: Path) -> None:

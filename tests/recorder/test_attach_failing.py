@@ -109,7 +109,7 @@ def test_every_verb_of_the_recorder_does_nothing_on_one_that_is_off() -> None:
 AFTERWARDS = {
     "hooks": ("lineage.recorder.stepping.clip.watch", "some live values are not recorded"),
     "config": ("lineage.capture.config.capture", "the requested config is not recorded"),
-    "threads": ("lineage.recorder.attach._capture_background", "code and environment are not recorded"),
+    "threads": ("lineage.recorder.surroundings.Surroundings.read", "code and environment are not recorded"),
     "code": ("lineage.capture.code.capture", "the code is not recorded"),
     "environment": ("lineage.capture.environment.capture", "the environment is not recorded"),
     "exit": ("lineage.recorder.attach.atexit.register", "the end is recorded only by rec.close()"),
@@ -128,8 +128,7 @@ def test_what_fails_before_the_ledger_is_open_is_in_the_ledger(
     monkeypatch.setattr(place, broken)
     loop = Loop()
     with attach(loop, tmp_path, config={"lr": 0.1}) as rec:
-        for _, thread in rec._background:
-            thread.join()
+        rec.surroundings.wait_read(300)
         loop.run(rec, 3)
     ledger = only(tmp_path)
     told = [(r.payload.error, r.payload.consequence) for r in ledger.of("degraded")]
@@ -146,8 +145,7 @@ def test_several_early_failures_of_one_part_are_all_in_the_ledger(
         monkeypatch.setattr(f"lineage.capture.{place}.capture", broken)
     loop = Loop()
     with attach(loop, tmp_path, config={"lr": 0.1}) as rec:
-        for _, thread in rec._background:
-            thread.join()
+        rec.surroundings.wait_read(300)
         loop.run(rec, 2)
     told = {r.payload.consequence for r in only(tmp_path).of("degraded")}
     assert told == {f"the {what} is not recorded" for what in ("requested config", "code", "environment")}
@@ -166,7 +164,7 @@ def test_a_capture_that_fails_while_the_ledger_is_being_opened_is_in_the_ledger(
 
     def slow(self: Recorder, ids: Any) -> Any:
         opening.set()
-        self._background[0][1].join(300)
+        self.surroundings.wait_read(300)
         told.set()
         return original(self, ids)
 

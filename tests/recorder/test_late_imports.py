@@ -22,8 +22,7 @@ if done:
 rec = lineage.attach(
     None, model=model, optimizer=optimizer, config={"lr": 0.1}, dir="runs", resumed_from="ck" if done else None
 )
-for _, thread in rec._background:
-    thread.join()  # the code has been read before the first step imports more of it
+rec.surroundings.wait_read(300)  # the code has been read before the first step imports more of it
 for step in range(done + 1, done + 4):
     with rec.step(step, torch.ones(2, 4) * step):
         from second import util as late
