@@ -7,7 +7,7 @@ BIN = .venv/bin
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench fleet-bench test-oldest test-fleet test-frameworks lint format golden clean
+.PHONY: help demo test docs docs-serve bench fleet-bench test-oldest test-trackers test-fleet test-frameworks lint format golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,15 @@ test: ## run the tests (browser tests need Chromium and are skipped without it);
 	@$(SETUP) .venv dev constraints.txt
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
+docs: ## build the documentation site into site/, strictly: a dead link or a missing page ends it
+	@$(SETUP) .venv docs constraints.txt
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html; no server is needed"
+
+docs-serve: ## show the documentation site at http://127.0.0.1:8000, and build it again whenever a page is changed
+	@$(SETUP) .venv docs constraints.txt
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload --watch schemas --watch lineage --watch .ci/site
+
 bench: ## measure what the layer costs a training thread, with trackers healthy, slow and dead
 	@$(SETUP) .venv dev constraints.txt
 	$(BIN)/python -m benchmarks
@@ -31,6 +40,10 @@ fleet-bench: ## find faults in the ledger of a fleet (says first that it needs a
 test-oldest: ## run the tests on the oldest supported torch, wandb, mlflow and pydantic, in .venv-oldest
 	@$(SETUP) .venv-oldest dev constraints-oldest.txt
 	.venv-oldest/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-trackers: ## run the adapters' contract on the oldest to newest wandb and mlflow, each in an environment under /tmp (about 1 GB)
+	@$(SETUP) .venv dev constraints.txt
+	$(BIN)/python -m tests.matrix $(TRACKERS_ARGS)
 
 test-fleet: ## check that DuckDB and Spark answer the fleet's queries alike, in .venv-fleet (needs Java; about 600 MB)
 	@$(SETUP) .venv-fleet dev,fleet constraints.txt
@@ -58,5 +71,5 @@ golden: ## write the golden files of the present record version (never those of 
 
 clean: ## remove environments, caches and what the demo made
 	rm -rf .venv .venv-oldest .venv-fleet build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
-	rm -rf .hypothesis lineage-demo
+	rm -rf .hypothesis lineage-demo site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

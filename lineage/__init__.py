@@ -51,6 +51,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "observe":
         return importlib.import_module(".observe", __name__)
+    if name in ("schemas", "trackers"):  # for who writes an adapter: ours, whatever else bears these names
+        return getattr(_rooms, name)
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name], __name__), name)
     raise AttributeError(f"module 'lineage' has no attribute {name!r}")

@@ -20,6 +20,7 @@ from ._base import (
 )
 from ._build import DISTRIBUTION, VERSION
 from .agreement import Agreement, AgreementGroup
+from .canary import CANARY_SCHEMA, Canary, CanaryPoint, CanaryRun
 from .catalogue import (
     CLAIMS,
     Catalogue,
@@ -58,6 +59,7 @@ from .checkpoints import (
     Preserved,
     Restore,
 )
+from .code_pages import CodePage, all_explained, codes_page, explained, severity_words
 from .codes import CODES, page
 from .envelope import PAYLOAD_ADAPTER, PAYLOADS, RECORD_SCHEMA, Envelope, Payload
 from .events import Event, EventSource
@@ -117,6 +119,7 @@ from .replays import (
     ReplayValue,
 )
 from .reported import Reported, ReportedJudgement, Source
+from .rungs import RUNGS, Answer, Outcome, Recipe, Rung
 from .runs import (
     IMPORTED,
     Anchor,
@@ -149,6 +152,7 @@ __version__ = VERSION
 
 __all__ = [
     "BUNDLE_SCHEMA",
+    "CANARY_SCHEMA",
     "CLAIMS",
     "CODES",
     "COMPONENTS",
@@ -159,6 +163,7 @@ __all__ = [
     "PAYLOADS",
     "PAYLOAD_ADAPTER",
     "RECORD_SCHEMA",
+    "RUNGS",
     "SIDECAR_SCHEMA",
     "STATUS_ORDER",
     "VERSION",
@@ -166,6 +171,7 @@ __all__ = [
     "AgreementGroup",
     "Alarm",
     "Anchor",
+    "Answer",
     "BadSample",
     "Bundle",
     "BundleBatch",
@@ -173,6 +179,9 @@ __all__ = [
     "BundleManifest",
     "BundleState",
     "BundleStep",
+    "Canary",
+    "CanaryPoint",
+    "CanaryRun",
     "Catalogue",
     "CatalogueError",
     "CauseProof",
@@ -186,6 +195,7 @@ __all__ = [
     "ClaimEffect",
     "ClaimVerdict",
     "Code",
+    "CodePage",
     "CodeState",
     "ComponentDigest",
     "ComponentRestore",
@@ -230,12 +240,14 @@ __all__ = [
     "Moment",
     "Nature",
     "Opaque",
+    "Outcome",
     "Override",
     "Part",
     "Payload",
     "Place",
     "PlannedMitigation",
     "Preserved",
+    "Recipe",
     "Record",
     "RecordError",
     "Recovery",
@@ -254,6 +266,7 @@ __all__ = [
     "RootCause",
     "Run",
     "RunId",
+    "Rung",
     "SameSteps",
     "Scalar",
     "Seal",
@@ -275,9 +288,12 @@ __all__ = [
     "Vocabulary",
     "Word",
     "__version__",
+    "all_explained",
     "catalogue",
     "catalogue_page",
+    "codes_page",
     "described",
+    "explained",
     "extended_catalogue",
     "float_to_json",
     "install_catalogue",
@@ -291,6 +307,7 @@ __all__ = [
     "read_line",
     "read_payload",
     "severity_place",
+    "severity_words",
     "shipped_catalogue",
     "version_of",
     "vocabulary",

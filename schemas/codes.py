@@ -1,8 +1,8 @@
-"""Stable codes of findings and errors. Each has a page: docs/codes.md#lin-..."""
+"""Stable codes of findings and errors. What each means stands in code_pages.toml; docs/codes.md is made from it."""
 
 from __future__ import annotations
 
-DOCS = "https://runlineage.dev/codes#"
+DOCS = "https://runlineage.dev/codes/"
 
 CODES: dict[str, str] = {
     # J: the journal and the ledger
@@ -141,6 +141,8 @@ CODES: dict[str, str] = {
     "LIN-T001": "the tracker's step went backwards after a rollback",
     "LIN-T002": "a value was cut or refused by the tracker's limits",
     "LIN-T003": "a non-finite value that the tracker's page hides or alters",
+    "LIN-T004": "a branch of the run is abandoned, or parts of it are on other pages",
+    "LIN-T005": "a tracker's client outside the versions that its adapter is tested on",
     # O: the observer
     "LIN-O001": "a process was not reached by the observer",
     "LIN-O002": "tags that the training code set in the tracker",
@@ -175,4 +177,4 @@ CODES: dict[str, str] = {
 
 def page(code: str) -> str:
     """Return the address of a code's page."""
-    return DOCS + code.lower()
+    return f"{DOCS}{code.lower()}.html"

@@ -15,6 +15,7 @@ from .incidents import Incident, Recovery, RootCause, Trajectory
 from .judgements import Alarm, Drift, FirstBad, Mitigation, MitigationEffect, Regime, Verdict
 from .replays import Bundle, Replay
 from .reported import Reported, ReportedJudgement
+from .rungs import Rung
 from .runs import (
     Anchor,
     Coverage,
@@ -69,6 +70,7 @@ PAYLOADS: tuple[type[Model], ...] = (
     RootCause,
     Recovery,
     Trajectory,
+    Rung,
 )
 
 Payload = Annotated[
@@ -108,7 +110,8 @@ Payload = Annotated[
     | Replay
     | RootCause
     | Recovery
-    | Trajectory,
+    | Trajectory
+    | Rung,
     Field(discriminator="kind"),
 ]
 

@@ -1,13 +1,16 @@
 """Adapters to W&B, MLflow and the local store, behind one small protocol."""
 
-from .base import PREFIX, Page, Shown, Tracker, TrackerRefused, TrackerUnavailable
+from . import plugins, versions
+from .base import PREFIX, NotMine, Page, Shown, Tracker, TrackerRefused, TrackerUnavailable
 from .held import About, Asked, FolderHeld, Held, HeldFile, HeldRoot, Logged, open_held
 from .outbox import Outbox
+from .plain import FREE_TEXT, plain
 from .registry import ADAPTERS, adapter, kind_of
 from .text import headline, markdown
 
 __all__ = [
     "ADAPTERS",
+    "FREE_TEXT",
     "PREFIX",
     "About",
     "Asked",
@@ -16,6 +19,7 @@ __all__ = [
     "HeldFile",
     "HeldRoot",
     "Logged",
+    "NotMine",
     "Outbox",
     "Page",
     "Shown",
@@ -27,4 +31,7 @@ __all__ = [
     "kind_of",
     "markdown",
     "open_held",
+    "plain",
+    "plugins",
+    "versions",
 ]

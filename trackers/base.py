@@ -29,6 +29,10 @@ class TrackerRefused(Exception):
     """The tracker refused this record for good; trying again would not help."""
 
 
+class NotMine(Exception):
+    """Another process shows this record on the page: here it is neither shown nor noted as shown."""
+
+
 CHECKPOINTS = 512
 """Checkpoints whose records a page keeps."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
+from . import plugins
 from .base import TrackerRefused
 
 MOST_FILES = 200_000
@@ -137,6 +138,9 @@ HELD = MappingProxyType(
 
 def open_held(kind: str, *arguments: Any) -> Held:
     """Open a page for reading. Raises `ImportError` that names what installs the tracker, or `KeyError`."""
+    if kind not in HELD:
+        theirs: Held = plugins.held(kind, *arguments)
+        return theirs
     path, hint = HELD[kind]
     module, _, name = path.partition(":")
     try:

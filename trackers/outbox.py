@@ -7,6 +7,7 @@ oldest first. A forked child starts without the thread and without the queue.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from .base import Page, Shown, Tracker, TrackerRefused, TrackerUnavailable
+from .base import NotMine, Page, Shown, Tracker, TrackerRefused, TrackerUnavailable
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
@@ -78,12 +79,28 @@ class Outbox:
             return len(self._queue) + self._busy
 
     def close(self, timeout: float) -> int:
-        """Show what can be shown within `timeout` seconds, then stop. Returns how many items are left."""
+        """Show what can be shown within `timeout` seconds, close the tracker, then stop.
+
+        The tracker is closed on the worker thread too: its last calls may hang like any other. Returns how many items
+        are left.
+        """
+        if os.getpid() != self._pid:
+            return 0
+        end = time.monotonic() + timeout
         left = self.drain(timeout)
         with self._wake:
             self._closing = True
             self._wake.notify_all()
+            worker = self._thread
+        if worker is None:
+            self._close_tracker()
+        else:
+            worker.join(max(0.0, end - time.monotonic()))
         return left
+
+    def _close_tracker(self) -> None:
+        with contextlib.suppress(Exception):  # what it had to say stands in the ledger
+            self.tracker.close()
 
     def _work(self) -> None:
         pause = FIRST_PAUSE
@@ -92,13 +109,15 @@ class Outbox:
                 while not self._queue and not self._closing:
                     self._wake.wait()
                 if self._closing:
-                    return
+                    break
                 item = self._queue[0]
                 self._busy = True
                 self._queue.popleft()
             again = False
             try:
                 self._send(item)
+                pause = FIRST_PAUSE
+            except NotMine:
                 pause = FIRST_PAUSE
             except TrackerRefused as e:
                 self._on_trouble(e, item, True)
@@ -116,6 +135,7 @@ class Outbox:
                     self._wake.wait(pause)
             if again:
                 pause = min(2 * pause, LONGEST_PAUSE)
+        self._close_tracker()
 
     def _send(self, item: Item) -> None:
         if isinstance(item, tuple):

@@ -1,4 +1,7 @@
-"""Which adapter goes with which run object: looked up lazily, so that no tracker is imported for nothing."""
+"""Which adapter goes with which run object: looked up lazily, so that no tracker is imported for nothing.
+
+Ours first; then what other distributions bring (`plugins`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import importlib
 from types import MappingProxyType
 from typing import Any
 
+from . import plugins
 from .base import Tracker
 
 ADAPTERS = MappingProxyType(
@@ -21,14 +25,18 @@ ADAPTERS = MappingProxyType(
 def kind_of(run: object) -> str | None:
     """Tell which tracker a run object belongs to, from the module of its class; None if none is known.
 
-    A `wandb.Run`, an `mlflow.ActiveRun` or `mlflow.entities.Run`, an `(MlflowClient, run_id)` pair.
+    A `wandb.Run`, an `mlflow.ActiveRun` or `mlflow.entities.Run`, an `(MlflowClient, run_id)` pair; a run of a
+    module that an installed adapter is named after; an adapter itself.
     """
     subject = run[0] if isinstance(run, tuple) and len(run) == 2 else run
-    for cls in type(subject).__mro__:
-        top = cls.__module__.partition(".")[0]
-        if top in ADAPTERS:
-            return top
-    return None
+    tops = [cls.__module__.partition(".")[0] for cls in type(subject).__mro__]
+    ours = next((top for top in tops if top in ADAPTERS), None)
+    if ours is not None:
+        return ours
+    if plugins.is_tracker(run):
+        return str(run.kind)  # type: ignore[attr-defined]
+    theirs = plugins.installed()
+    return next((top for top in tops if top in theirs), None)
 
 
 def adapter(kind: str, run: Any, **options: Any) -> Tracker:
@@ -36,6 +44,10 @@ def adapter(kind: str, run: Any, **options: Any) -> Tracker:
 
     Raises `ImportError` naming what installs the tracker, `KeyError` for an unknown kind.
     """
+    if plugins.is_tracker(run):
+        return run  # type: ignore[no-any-return]
+    if kind not in ADAPTERS:
+        return plugins.built(kind, run, **options)
     path, hint = ADAPTERS[kind]
     module, _, name = path.partition(":")
     try:

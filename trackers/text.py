@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from ._rooms import schemas
 
@@ -38,6 +39,36 @@ def _not_broken(verdict: schemas.Verdict) -> str:
     if caveats:
         return f"Holds, with {caveats} caveat{'s' if caveats > 1 else ''}"
     return "Holds: no change since the reference alters what may be concluded"
+
+
+def advice(verdict: schemas.Verdict) -> str:
+    """Return what a reader does next, with its command, as one line of Markdown."""
+    kind, _, uid = verdict.subject.partition(":")
+    run = f" {uid}" if kind == "run" else ""
+    if verdict.status == "broken":
+        broken = [c for c in verdict.claims if c.status == "broken"]
+        abnormal = any(k.code.startswith("LIN-A") for c in broken for k in c.chain)
+        see = (
+            f"`lineage first-bad{run}` (where it began)"
+            if abnormal
+            else f"`lineage diff{run}` (what changed)"
+        )
+        since = verdict.since_step
+        before = "" if since is None else f" of before step {since:,}"
+        return (
+            f"{see}; then resume from a good checkpoint{before} with everything restored, or report this branch as "
+            "a regime of its own. Until then do not use the broken claims"
+        )
+    if verdict.status == "not_shown":
+        shows = sorted({c.show for c in verdict.claims if c.show})
+        line = f". The line that would show it: `{shows[0]}`" if shows else ""
+        return f"do not rely on the claims that are not shown: `lineage verdict{run}`{line}"
+    if verdict.status == "caveat":
+        return f"name the caveats wherever results are used: `lineage verdict{run}`"
+    return f"nothing needs doing. Whether the record is whole: `lineage verify{run}`"
+
+
+_ALSO = " | "
 
 
 SYMPTOMS = {
@@ -83,14 +114,19 @@ def first_bad(found: schemas.FirstBad) -> str:
     return "\n".join(lines)
 
 
+def _declared(link: schemas.ChainLink) -> str:
+    """Whether a change was declared; an abnormal value is nobody's to declare."""
+    return "" if link.code.startswith("LIN-A") else " (declared)" if link.declared else " (undeclared)"
+
+
 def markdown(verdict: schemas.Verdict, *, limit: int = 6000) -> str:
-    """Return the verdict as Markdown: headline, what changed, a table of claims, what to do next."""
-    lines = [f"**{headline(verdict)}**", ""]
+    """Return the verdict as Markdown: headline, what to do next, what changed, a table of claims."""
+    lines = [f"**{headline(verdict)}**", "", f"Next: {advice(verdict)}.", ""]
     links = {(k.concept, k.step): k for c in verdict.claims for k in c.chain}
     if links:
         lines += ["What changed:", ""]
         lines += [
-            f"- step {k.step:,}: {k.text} ({'declared' if k.declared else 'undeclared'})"
+            f"- step {k.step:,}: {k.text}{_declared(k)}"
             for k in sorted(links.values(), key=lambda k: (k.step, k.concept))
         ]
         lines.append("")
@@ -112,6 +148,49 @@ def markdown(verdict: schemas.Verdict, *, limit: int = 6000) -> str:
     if len(text) <= limit:
         return text
     return text[: limit - 60].rsplit("\n", 1)[0] + "\n\n(shortened; the whole text: `lineage verdict`)"
+
+
+RESUMED_BAD = "LIN-C006"
+"""The finding that a segment resumed from a quarantined checkpoint."""
+_RESUMED, _QUARANTINED = "**Resumed from a quarantined checkpoint**: ", "**Quarantined**: "
+_LONGEST_WARNING = 1500
+
+
+def warnings(resumed: str, held: str, lifted: Collection[str]) -> list[str]:
+    """Return what stands below a verdict's headline about quarantine, as paragraphs of Markdown.
+
+    Args:
+        resumed: the finding of a resume from a quarantined checkpoint, as `finding` says it; empty where there is none.
+        held: the line of `quarantined`; empty where nothing was ever quarantined.
+        lifted: the checkpoints whose quarantine was taken back.
+    """
+    out = []
+    if resumed and not any(uid in resumed.partition(". Next: ")[0] for uid in lifted):
+        said = resumed.removeprefix("fault: resume: ")
+        more = "… (the whole text is in the ledger: lineage check)"
+        out.append(_RESUMED + (said if len(said) <= _LONGEST_WARNING else said[:_LONGEST_WARNING] + more))
+    if held and not held.startswith("none"):
+        out.append(f"{_QUARANTINED}{held}.")
+    return out
+
+
+def warned(markdown: str, given: Sequence[str]) -> str:
+    """Return a verdict's Markdown with these warnings below its headline, in place of those that were there."""
+    parts = [p for p in markdown.split("\n\n") if p and not p.startswith((_RESUMED, _QUARANTINED))]
+    return "\n\n".join([*parts[:1], *given, *parts[1:]])
+
+
+def advised(given: Sequence[str], by_verdict: str) -> str:
+    """Return what to do next in plain words: by a resume from a quarantined checkpoint first, then by the verdict."""
+    resumed = next((w for w in given if w.startswith(_RESUMED)), "")
+    remedy = resumed.rpartition(". Next: ")[2].partition(";")[0].replace("a checkpoint from before it: ", "")
+    first = f"its parent is quarantined: {remedy}" if remedy else ""
+    return _ALSO.join(part.replace("`", "") for part in (first, by_verdict) if part)
+
+
+def by_verdict(advised: str) -> str:
+    """Return the verdict's part of what `advised` returned."""
+    return advised.rpartition(_ALSO)[2]
 
 
 _CLASS = re.compile(r"[A-Za-z_]\w*(?=: |:?$)")
@@ -142,8 +221,15 @@ def finding(record: schemas.Envelope | schemas.Record) -> tuple[str, str]:
     names = ", ".join(f.names[:5]) + (", ..." if len(f.names) > 5 else "")
     at = "" if record.step is None else f" (seen after step {record.step:,} on rank {record.rank})"
     said = f"{f.severity}: {f.subject}: {f.text}{f': {names}' if names else ''}{at}"
-    where = f"/{f.subject[:80]}" if f.code.startswith("LIN-S") else ""
+    where = f"/{_short(f.subject)}" if f.code.startswith("LIN-S") else ""
     return f"finding/{f.code}{where}", f"{said}. Next: {f.remedy}" if f.remedy else said
+
+
+def _short(name: str, longest: int = 80) -> str:
+    """A name that fits; a longer one ends in its digest, so that two that begin alike stay two."""
+    if len(name) <= longest:
+        return name
+    return f"{name[: longest - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def mark(m: schemas.CheckpointMark, page_shares: frozenset[str]) -> str:

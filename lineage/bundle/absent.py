@@ -9,6 +9,7 @@ from .._rooms import schemas
 from .held import Held
 
 DIFF = "the code's difference from its revision"
+DIFFERING = "the tensors that differ between ranks"
 _GIVEN = "`lineage.attach(run, {0}={0})`"
 _HOLDERS = {
     "learning rates and parameter groups": ("optimizer", "groups"),

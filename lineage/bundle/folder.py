@@ -69,8 +69,12 @@ class Folder:
 
     def json(self, name: str, value: Any, what: str) -> None:
         """Write one JSON file."""
-        text = json.dumps(jsonable(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        self.write(name, text.encode(), what)
+        plain = jsonable(value)
+        try:
+            data = _text(plain, ascii_only=False)
+        except UnicodeEncodeError:  # a text with half a character, which JSON can name and UTF-8 cannot
+            data = _text(plain, ascii_only=True)
+        self.write(name, data, what)
 
     def tensors(self, name: str, tensors: Mapping[str, Any], what: str) -> dict[str, str]:
         """Write one safetensors file. Returns the tensors that could not be kept, with why."""
@@ -114,6 +118,10 @@ class Folder:
             what = self.contents.pop(entry.path, "")
             self._left += entry.size + LINE + 2 * len(entry.path) + len(what)
         del self.files[begun:]
+
+
+def _text(plain: Any, *, ascii_only: bool) -> bytes:
+    return json.dumps(plain, allow_nan=False, ensure_ascii=ascii_only, separators=(",", ":")).encode()
 
 
 def _is_part(t: Any) -> bool:

@@ -69,6 +69,8 @@ class Held:
     now: dict[str, Any] = field(default_factory=dict)
     """plain values at the alarm"""
     state: KeptState | None = None
+    differing: dict[str, Any] = field(default_factory=dict)
+    """what this rank holds of tensors that differ from those of other ranks at the alarm: `<kind>|<name>` -> tensor"""
     parent: schemas.Checkpoint | None = None
     """the checkpoint that this segment went on from"""
     watched: str = "nothing was watched for some"
@@ -78,6 +80,8 @@ class Held:
     absent: dict[str, str] = field(default_factory=dict)
     """what is not there -> why, or the line of code that would give it"""
     limit: int = 0
+    surroundings: Callable[[], object] = lambda: None
+    """waits, not without end, until what records tell of the run is on record; called by the thread that writes"""
     at: datetime = field(default_factory=schemas.now)
 
 

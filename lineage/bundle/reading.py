@@ -207,7 +207,8 @@ def choose(path: Path, *, rank: int | None = None, step: int | None = None) -> B
         )
         there = f"it has {_listed(found)}" if found else "it has none: a bundle is written at an alarm"
         raise BundleError(f"{path} holds no bundle{what}; {there}")
-    return min(chosen, key=lambda b: (b.step, b.manifest.rank))
+    # ranks that differ are no fault of one step: what can be made again comes first
+    return min(chosen, key=lambda b: (b.manifest.alarm.abnormal == "differs", b.step, b.manifest.rank))
 
 
 def within(path: Path) -> list[Bundle]:

@@ -1,8 +1,8 @@
 """Any container of tensors and plain values as JSON and named tensors, and back. No pickle, and no code is run by it.
 
 A node is an object with `t`, its type: `tensor` and `array` name a tensor; `dict`, `list`, `tuple`, `set`,
-`named`, `dataclass`, `mapping` and `object` hold nodes; numbers, texts and bytes hold themselves; `left_out` says
-why something is not here.
+`named`, `dataclass`, `mapping` and `object` hold nodes; `jagged`, `nested`, `sparse`, `complex` and `ndarray` hold
+the parts of one; numbers, texts and bytes hold themselves; `left_out` says why something is not here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from .._rooms import schemas
-from ..capture.batch_containers import held, is_tensor
+from ..capture.batch_containers import is_tensor
+from . import containers
 
 MOST_NODES = 100_000
 DEEPEST = 64
@@ -33,7 +34,8 @@ class Packing:
         self.tensors: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
         """path -> why"""
-        self._names: dict[int, str] = {}
+        self._names: dict[int, tuple[str, Any]] = {}
+        """id of a tensor -> (its name, itself): held, or a part made on the way would give its id to the next one"""
         self._nodes = self._depth = 0
 
     def pack(self, path: str, value: Any) -> dict[str, Any]:
@@ -46,6 +48,8 @@ class Packing:
         self._depth += 1
         try:
             return self._pack(path, value)
+        except Exception as e:  # one part of an odd class must not cost the others
+            return self._without(path, f"a {_class(value)} that cannot be read ({type(e).__name__})")
         finally:
             self._depth -= 1
 
@@ -102,39 +106,42 @@ class Packing:
     def _other(self, path: str, value: Any) -> dict[str, Any]:
         if hasattr(value, "__array__") and hasattr(value, "dtype"):
             try:
+                made = containers.array(path, value, self.pack)
+                if made is not None:
+                    return made
                 import torch
 
                 # a copy: the array may be read-only, and is the loop's
-                return self._tensor(path, torch.tensor(value)) | {"t": "array"}
+                node = self._tensor(path, torch.tensor(value))
+                return node | {"t": "array"} if node["t"] == "tensor" else {"t": "as_array", "v": [node]}
             except Exception as e:
                 return self._without(path, f"an array of {value.dtype} ({type(e).__name__})")
-        data = getattr(value, "data", None)
-        if isinstance(data, Mapping):  # BatchEncoding and its like
-            return {
-                "t": "mapping",
-                "class": _class(value),
-                "v": [[_key(k), self.pack(f"{path}.{k}", v)] for k, v in data.items()],
-            }
-        fields = held(value)
-        if fields:
+        fields = containers.inside(value)
+        if not fields:
+            return self._without(path, f"a {_class(value)}")
+        if containers.mapping_of(value) is None:
             return self._fields(path, "object", value, fields)
-        return self._without(path, f"a {_class(value)}")
+        parts = [[_key(k), self.pack(f"{path}.{k}", v)] for k, v in fields.items()]
+        return {"t": "mapping", "class": _class(value), "v": parts}
 
     def _tensor(self, path: str, value: Any) -> dict[str, Any]:
         known = self._names.get(id(value))
         if known is not None:
-            return {"t": "tensor", "ref": known}
+            return {"t": "tensor", "ref": known[0]}
         if getattr(value, "is_nested", False):
             return self._nested(path, value)
         if hasattr(value, "placements"):
             return self._without(path, "a distributed tensor: this rank has a part of it")
+        special = containers.tensor(path, value, self.pack)
+        if special is not None:
+            return special
         if str(value.layout) != "torch.strided" or value.is_quantized or value.is_meta:
             return self._without(path, f"a tensor of layout {value.layout} on {value.device}")
         name = path
         while name in self.tensors:
             name += "'"
         self.tensors[name] = value.detach()
-        self._names[id(value)] = name
+        self._names[id(value)] = name, value
         node: dict[str, Any] = {"t": "tensor", "ref": name, "device": str(value.device)}
         if value.dim() > 1 and not value.is_contiguous() and 0 not in value.stride():
             node["stride"] = list(value.stride())
@@ -217,6 +224,11 @@ class _Unpacking:
             return self._instance(kind, node["class"], {k: self.make(v) for k, v in value})
         if kind in ("jagged", "nested"):
             return self._nested(kind, [self.make(v) for v in value])
+        if kind in containers.KINDS or kind == "as_array":
+            parts = [self.make(v) for v in value]
+            if any(isinstance(p, LeftOut) for p in parts):
+                return LeftOut("a part of it is not in the bundle")
+            return parts[0].numpy() if kind == "as_array" else containers.make(node, parts)
         if kind == "left_out":
             self._notes.append(f"left out: {node['why']}")
             return LeftOut(node["why"])

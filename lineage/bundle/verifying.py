@@ -43,7 +43,11 @@ def verify(path: Path) -> Checked:
         data = (path / MANIFEST).read_bytes()
     except OSError as e:
         if path.name.startswith("."):
-            out.partial.append("it was never finished: its process was killed while it was written")
+            there = sum(p.is_file() for p in path.rglob("*"))
+            out.partial.append(
+                "it was never finished: its process was killed while it was written, or is at it. "
+                f"{there} files of it are there, the last of them perhaps cut; no digest vouches for them"
+            )
         else:
             out.wrong.append(f"{MANIFEST} cannot be read ({e.strerror or e})")
         return out

@@ -2,7 +2,8 @@
 
 What is most needed comes first: the facts, random states, the step's batches, the rows around it, the conditions,
 logs and events, the state where it is there, then earlier steps' batches. What does not fit is left out and named
-in the manifest.
+in the manifest. What only the training process has comes before what may have to be waited for: a process that dies
+in its first seconds leaves it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from .held import Held, KeptStep
 from .tree import Packing, without
 
 
-def write(held: Held) -> schemas.Bundle:
+def write(held: Held, place: Path | None = None) -> schemas.Bundle:
     """Write the bundle and return its record. The folder is whole and durable when this returns.
 
-    Raises `OSError` where the disk refuses, and leaves nothing behind then.
+    It goes into the ledger, or into another folder, `place`: then the record has its whole path. Raises `OSError`
+    where the disk refuses, and leaves nothing behind then.
     """
-    parent = layout.make_folder(held.ledger / FOLDER / held.segment)
+    parent = layout.make_folder((place or held.ledger) / FOLDER / held.segment)
     temporary = parent / f".rank{held.rank}-step{held.step}-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     layout.make_folder(temporary)
@@ -49,7 +51,7 @@ def write(held: Held) -> schemas.Bundle:
         raise
     return schemas.Bundle(
         root="sha256:" + root,
-        location=str(target.relative_to(held.ledger)),
+        location=str(target if place else target.relative_to(held.ledger)),
         first_bad_step=held.step,
         alarm=held.alarm_record,
         steps=[s.step for s in manifest.steps if any(b.kept for b in s.batches)],
@@ -75,11 +77,6 @@ def _fill(held: Held, path: Path) -> tuple[schemas.BundleManifest, Folder]:
             left_out[what] = _why(e)
         return None
 
-    records, unread = part(
-        "records of the run", lambda: around.records(held.ledger, held.segment, held.rank, held.place.node)
-    ) or ([], [])
-    if unread:
-        left_out["records of the run"] = f"{len(unread)} journal files of this node were not read"
     part(
         "facts of the step",
         lambda: folder.json("step.json", _facts(held), "signals, parameter groups, scaler, clipping"),
@@ -92,6 +89,15 @@ def _fill(held: Held, path: Path) -> tuple[schemas.BundleManifest, Folder]:
         "rows around the step",
         lambda: _around_step(held, folder, missing),
     )
+    if held.differing:
+        what = "what this rank holds, at the alarm, of the tensors that differ from other ranks'"
+        part(absent.DIFFERING, lambda: folder.tensors("differing.safetensors", held.differing, what))
+    held.surroundings()
+    records, unread = part(
+        "records of the run", lambda: around.records(held.ledger, held.segment, held.rank, held.place.node)
+    ) or ([], [])
+    if unread:
+        left_out["records of the run"] = f"{len(unread)} journal files of this node were not read"
     part("conditions of the run", lambda: _conditions(records, folder, missing))
     part("events", lambda: _events(held, records, folder, missing))
     part("log tails", lambda: _logs(folder, missing))
@@ -182,17 +188,16 @@ def _batches(
     for micro, batch in enumerate(kept.batches):
         what = f"batch of step {kept.step:,}, micro-batch {micro}"
         try:
-            gone = _batch(kept.step, micro, batch, folder, what)
+            node, gone = _batch(kept.step, micro, batch, folder, what)
             left_out.update({f"{what}: {path}": why for path, why in list(gone.items())[:8]})
-            whole = True
+            whole = _holds(node)
         except OSError:
             raise
         except Exception as e:
             left_out[what] = _why(e)
             whole = False
-        known = (
-            held.fingerprints[micro] if kept.step == held.step and micro < len(held.fingerprints) else None
-        )
+        # where one of them could not be made, it is not known to which micro-batch the others belong
+        known = held.fingerprints[micro] if len(held.fingerprints) == len(kept.batches) else None
         out.append(
             schemas.BundleBatch(
                 micro=micro,
@@ -232,12 +237,21 @@ def _earlier(kept: KeptStep, folder: Folder, left_out: dict[str, str]) -> schema
         left_out[f"{what} and before"] = _why(e)
         return None
     left_out.update({f"{what}: {path}": why for path, why in list((packing.left_out | lost).items())[:8]})
-    batches = [schemas.BundleBatch(micro=i, kept=True, rng=i < len(kept.rng)) for i in range(len(nodes))]
+    batches = [
+        schemas.BundleBatch(micro=i, kept=_holds(n), rng=i < len(kept.rng)) for i, n in enumerate(nodes)
+    ]
     return schemas.BundleStep(step=kept.step, batches=batches)
 
 
-def _batch(step: int, micro: int, batch: Any, folder: Folder, what: str) -> dict[str, str]:
-    """Write one micro-batch. Returns the parts of it that could not be kept, with why."""
+def _holds(node: dict[str, Any]) -> bool:
+    """Whether anything of a batch is there: one of a kind that cannot be taken apart is none that is kept."""
+    return node.get("t") != "left_out"
+
+
+def _batch(
+    step: int, micro: int, batch: Any, folder: Folder, what: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Write one micro-batch. Returns its node, and the parts of it that could not be kept, with why."""
     packing = Packing()
     node = packing.pack("batch", batch)
     gone = dict(packing.left_out)
@@ -246,7 +260,7 @@ def _batch(step: int, micro: int, batch: Any, folder: Folder, what: str) -> dict
         lost = folder.tensors(f"{name}.safetensors", packing.tensors, what)
         node, gone = without(node, lost), gone | lost
     folder.json(f"{name}.json", node, f"how the {what} is put together")
-    return gone
+    return node, gone
 
 
 def _same(held: Held, batch: Any, known: str) -> bool | None:

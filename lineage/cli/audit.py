@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from .common import CliError, Exit, Json, Subject, console, emit, ending, find, 
 
 NAME = "audit"
 LEVELS: tuple[str, ...] = get_args(Severity)
+VANISHED = "LIN-U020"
 FEW = 3
 """Findings of one code that are shown without `--all`."""
 Audited = Annotated[
@@ -62,7 +63,8 @@ def command(
 
     What other checks find (series, ranks, resumes, checkpoints, incidents) is listed with it, under their own codes. It
     works on any machine that sees the ledger. Exit code 1 where something is found at or above `--fail-on`, 3 where the
-    ledger is damaged, 4 where there is no segment to judge.
+    ledger is damaged, 4 where there is no segment to judge, or where a pulled journal is not all there and nothing is
+    found.
     """
     if fail_on not in LEVELS:
         raise CliError(f"--fail-on takes {', '.join(LEVELS)}; not {fail_on!r}")
@@ -108,13 +110,46 @@ def _audit(asked: _Asked, fail_on: str, every: bool, as_json: bool) -> typer.Exi
             f"{subject.ledger.path} holds no segment, so there is nothing to audit", Exit.CANNOT_TELL
         )
     gathered = audited.gather(subject.ledger, subject.graph, subject.cells, asked.name)
-    found, open_ = pulled.judged(audit(gathered), pulled=asked.marker is not None)
+    partial = bool(gathered.unread)
+    found, open_ = pulled.judged(audit(gathered), pulled=asked.marker is not None, partial=partial)
     if as_json:
-        emit(_data(asked, found))
+        emit({**_data(asked, found, gathered.unread), "unread": gathered.unread})
     else:
         _show(subject, found, every)
+        if partial:
+            _show_partial(gathered.unread, open_)
+        if unseen := _unseen(subject):
+            console.print(
+                f"\nnot judged: [bold]{VANISHED}[/] {escape(schemas.CODES[VANISHED])}: {escape(unseen)}"
+            )
         _show_pulled(asked, open_)
-    return ending(code_of(found, fail_on), gathered.damage, as_json=as_json)
+    code = code_of(found, fail_on)
+    if partial and code == Exit.OK:
+        code = Exit.CANNOT_TELL
+    return ending(code, gathered.damage, as_json=as_json)
+
+
+def _show_partial(unread: Mapping[str, int], open_: Sequence[AuditFinding]) -> None:
+    """That lines are not there, and which rules cannot be judged for it."""
+    console.print(
+        f"\n[yellow]not all there[/]: lines of {len(unread):,} journal{'s' if len(unread) != 1 else ''} are missing "
+        f"({escape(', '.join(f'{name} is named up to line {n:,}' for name, n in list(unread.items())[:3]))})"
+    )
+    asked_of = {f.code for f in open_}
+    hint = " (something was found, and may be due to that)"
+    told = [f"{c}{hint if c in asked_of else ''}" for c in pulled.NOT_FROM_A_PART]
+    console.print(f"  not judged: {escape(', '.join(told))}: {next(iter(pulled.NOT_FROM_A_PART.values()))}")
+
+
+def _unseen(subject: Subject) -> str:
+    """Why nothing is said of checkpoints that are not on this machine; empty where there is none."""
+    n = audited.not_looked_at(subject.graph)
+    what = f"{n:,} checkpoint{'s' if n != 1 else ''}"
+    return (
+        f"the folders of {what} are not on this machine, so whether they are still there is not known"
+        if n
+        else ""
+    )
 
 
 def code_of(found: Sequence[AuditFinding], fail_on: str) -> int:
@@ -123,15 +158,22 @@ def code_of(found: Sequence[AuditFinding], fail_on: str) -> int:
     return Exit.FOUND if any(schemas.severity_place(f.severity) <= limit for f in found) else Exit.OK
 
 
-def _data(asked: _Asked, found: Sequence[AuditFinding]) -> dict[str, Any]:
+def _data(asked: _Asked, found: Sequence[AuditFinding], unread: Mapping[str, int]) -> dict[str, Any]:
     counts = Counter(f.severity for f in found)
     subject, marker = asked.subject, asked.marker
     from_tracker: dict[str, Any] = {}
+    not_judged: dict[str, str] = {}
     if marker is not None:
         told = {"pages": marker.pages, "notes": marker.notes, "missing": marker.missing, "said": asked.said}
-        from_tracker = {"pulled": told, "not_judged": dict(pulled.NOT_FROM_A_TRACKER)}
+        from_tracker = {"pulled": told}
+        not_judged = dict(pulled.NOT_FROM_A_TRACKER)
+    if unread:
+        not_judged |= pulled.NOT_FROM_A_PART
+    if unseen := _unseen(subject):
+        not_judged[VANISHED] = unseen
     return {
         **from_tracker,
+        "not_judged": not_judged,
         "run": subject.ledger.run,
         "ledger": subject.ledger.path,
         "counts": {level: counts[level] for level in LEVELS},
@@ -191,12 +233,19 @@ def _list_rules(as_json: bool) -> None:
     if as_json:
         emit(
             [
-                {"code": r.code, "rule": r.name, "severity": r.severity, "says": r.says, "remedy": r.remedy}
+                {
+                    "code": r.code,
+                    "rule": r.name,
+                    "severity": r.severity,
+                    "says": r.says,
+                    "remedy": r.remedy.format(run="RUN"),
+                }
                 for r in RULES
             ]
         )
         return
     for r in RULES:
         console.print(
-            f"[bold]{r.code}[/] {r.name} [{STYLE.get(r.severity, 'red')}]{r.severity}[/]\n  {escape(r.says)}"
+            f"[bold]{r.code}[/] {r.name} [{STYLE.get(r.severity, 'red')}]{r.severity}[/]\n  {escape(r.says)}\n"
+            f"  [dim]next: {escape(r.remedy.format(run='RUN'))}[/]"
         )

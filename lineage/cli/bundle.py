@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,8 @@ import typer
 from rich.markup import escape
 
 from .._rooms import schemas
-from ..bundle import MANIFEST, reading, verifying
+from ..bundle import MANIFEST, around, reading, verifying
+from ..ledger.reader import open_ledger
 from .common import CliError, Exit, Json, console, emit, find, short, step_text, table
 
 BATCHES = "batches/"
@@ -64,7 +66,7 @@ def show(place: Place = None, as_json: Json = False) -> None:
             f"No bundle that can be read in {path}. The training process writes one at the onset of an alarm."
         )
         return
-    rows = table("step", "rank", "segment", "alarm", "micro-batches", "weights", "bytes", "folder")
+    rows = table("step", "rank", "segment", "alarm", "micro-batches", "weights", "bytes")
     for b in found:
         m = b.manifest
         kept = sum(x.kept for s in m.steps if s.step == m.step for x in s.batches)
@@ -78,9 +80,12 @@ def show(place: Place = None, as_json: Json = False) -> None:
             str(kept),
             state,
             size,
-            str(b.path),
         )
     console.print(rows)
+    for b in found:  # in one line each: it is what other commands are given
+        console.print(
+            f"step {step_text(b.step)}, rank {b.manifest.rank}: {escape(str(b.path))}", soft_wrap=True
+        )
 
 
 def _unread(path: Path, found: list[reading.Bundle]) -> None:
@@ -118,11 +123,9 @@ def _show(b: reading.Bundle) -> None:
             "  weights and optimizer state that the step began with"
             + (f"; at most {after} updates were made after it" if after else "")
         )
-    for what, ck in (("last good", m.last_good), ("first bad", m.first_bad)):
-        if ck is not None:
-            console.print(
-                f"  {what} checkpoint: step {step_text(ck.step)}, {escape(str(ck.path))} ({short(ck.uid)})"
-            )
+    checkpoints = dict(_checkpoints(b))
+    for what, text in checkpoints.items():
+        console.print(f"  {what}: {text}")
     for name, what in m.contents.items():
         if not name.startswith(BATCHES):
             console.print(f"  {name}: {escape(what)}")
@@ -131,10 +134,43 @@ def _show(b: reading.Bundle) -> None:
     for what, why in m.left_out.items():
         console.print(f"[bold yellow]left out:[/] {escape(what)}: {escape(why)}")
     for what, why in m.absent.items():
+        if what in checkpoints:  # it is on record by now
+            continue
         console.print(f"not there: {escape(what)}: {escape(why)}")
-    console.print(
-        f"\n[bold]lineage replay {escape(str(b.path))} --with your_module:build[/] makes the step again"
-    )
+    if m.alarm.abnormal == "differs":
+        console.print(
+            f"\n[bold]lineage ranks {escape(m.run)}[/] holds the ranks against each other; no single step of one rank "
+            "shows again that they differ"
+        )
+    elif m.step in b.steps():
+        console.print(
+            f"\n[bold]lineage replay {escape(str(b.path))} --with your_module:build[/] makes the step again"
+        )
+    else:
+        console.print("\nThe step cannot be made again from it: not all of its batches are in it.")
+
+
+def _checkpoints(b: reading.Bundle) -> Iterator[tuple[str, str]]:
+    """(which, in words) of the checkpoints on both sides of the step, by the bundle and by its ledger as it is now.
+
+    A bundle is written once, at the alarm. The first bad checkpoint is saved after that; that the last good one is
+    whole, where it went and whether it is preserved is on record in the ledger.
+    """
+    m = b.manifest
+    records = open_ledger(b.ledger).records if b.ledger is not None else ()
+    last, first = around.checkpoints([r for r in records if r.segment == m.segment], m.step, None)
+    marked = [r.payload for r in records if r.kind == "checkpoint_mark" and r.payload.mark == "preserved"]
+    preserved = {p.checkpoint for p in marked}
+    for what, then, now in (("last good", m.last_good, last), ("first bad", m.first_bad, first)):
+        ck = now if then is None or (now is not None and now.uid == then.uid) else then
+        if ck is None:
+            continue
+        since = ", on record since the alarm" if then is None else ""
+        text = f"step {step_text(ck.step)}, {escape(str(ck.path))} ({short(ck.uid)}){since}"
+        if b.ledger is not None:
+            todo = f"not preserved: lineage incident preserve {escape(m.run)}"
+            text += "; preserved" if ck.uid in preserved else f"; {todo}"
+        yield f"{what} checkpoint", text
 
 
 def _size(b: reading.Bundle) -> int:

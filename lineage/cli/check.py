@@ -37,11 +37,17 @@ def command(
     else:
         for s, h in judged:
             _print(s, h)
+            if h.looked_at and health.copied(subject.ledger, s):
+                console.print(f"[dim]{COPIES}[/]")
         if not any(h.looked_at for _, h in judged):
             console.print(f"Cannot tell: {NOTHING}")
     raise ending(_code([h for _, h in judged]), damage(subject.ledger), as_json=as_json)
 
 
+COPIES = (
+    "The layer's own signals of this segment are not here, so what a logged series shows cannot be told by "
+    "comparing: not shown."
+)
 NOTHING = (
     "no series of a training loss or a gradient norm is on record. `lineage run -- python train.py` records what is "
     "logged, lineage.attach reads its own."

@@ -113,6 +113,8 @@ def show(
         emit([plain(p) for p in placed])
     else:
         _show(placed, every)
+        for line in ledger_events.watch(subject.ledger):
+            console.print(f"[dim]{escape(line)}[/]")
     raise ending(Exit.OK, damage(subject.ledger), as_json=as_json)
 
 
@@ -231,7 +233,7 @@ def _show(placed: Any, every: bool) -> None:
 def _print(p: Placed) -> None:
     """One event: when, what and where on the first line, its words, and what the code stands for, below."""
     style = {"fault": "bold red", "warning": "yellow", "note": "dim"}.get(p.event.severity, "bold red")
-    place = words.place(p) if p.segment is None else f"segment {words.place(p).replace(' / ', ', rank ')}"
+    place = words.place_words(p)
     steps = f", {p.steps()}" if p.steps() else ""
     where = f"{escape(place + steps)}  [dim]{escape(words.where(p))}[/]"
     console.print(f"{words.when(p)}  [{style}]{escape(words.what(p))}[/]  {where}")
@@ -254,7 +256,7 @@ def tell(subject: Subject) -> None:
     console.print(f"\nevents beside the run: {words.counted(placed)}. {words.NO_CAUSE}")
     worst = [p for s in ("fault", "warning") for p in placed if p.event.severity == s]
     for p in worst[:5]:
-        where = ", ".join(x for x in (words.place(p), p.steps()) if x)
+        where = ", ".join(x for x in (words.place_words(p), p.steps()) if x)
         console.print(
             f"  {words.when(p)}  {escape(words.what(p))}: {escape(words.text(p, 100))} [dim]({escape(where)})[/]"
         )
@@ -267,7 +269,7 @@ def near(subject: Subject, segment: str, rank: int, step: int) -> list[str]:
     found, unsure = ledger_events.beside(subject.ledger, segment, rank, step)
     out = [n.text() for n in found[:8]]
     if len(found) > 8:
-        out.append(f"and {len(found) - 8} more: lineage events show")
+        out.append(f"and {len(found) - 8} more: lineage events show {subject.ledger.path}")
     if unsure:
         out.append(f"{unsure} events may be of that time: their zone is not stated")
     return out

@@ -10,9 +10,10 @@ from rich.markup import escape
 
 from .._rooms import schemas
 from ..judge import seen as seen_
+from ..judge.graph import Node
 from ..judge.seen import Seen
 from ..judge.symptoms import TITLES
-from ..ledger import sources
+from ..ledger import audited, sources
 from ..report import grid, grid_text
 from ..report.grid import Kind, Source
 from . import judging
@@ -110,7 +111,7 @@ def _checkpoints(subject: Subject, found: schemas.FirstBad) -> None:
     if node:
         console.print(
             f"last good checkpoint  step {step_text(node.checkpoint.step)}, {short(node.uid)}, "
-            f"{escape(node.checkpoint.path or '-')}"
+            f"{escape(node.checkpoint.path or '-')}{_files(node)}"
         )
     else:
         console.print("last good checkpoint  none is recorded before that step")
@@ -118,7 +119,20 @@ def _checkpoints(subject: Subject, found: schemas.FirstBad) -> None:
     if bad:
         console.print(
             f"first bad checkpoint  step {step_text(bad.checkpoint.step)}, {escape(bad.checkpoint.path or '-')}"
+            f"{_files(bad)}"
         )
+
+
+def _files(node: Node) -> str:
+    """Whether a checkpoint is complete by its record, and still there; what its files hold is another question."""
+    told = {
+        "there": "something is there: `lineage checkpoint verify` says whether it is what was saved",
+        "gone": "[bold red]not there any more[/]",
+        "elsewhere": "not on this machine, not looked at",
+        "deleted": "deleted, by the record",
+        "no path": "where it lies is not on record",
+    }[audited.whereabouts(node)]
+    return f"\n{'':22}[dim]{node.checkpoint.status} by its record;[/] {told}"
 
 
 def _symptoms(found: schemas.FirstBad) -> None:

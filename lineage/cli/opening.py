@@ -25,7 +25,14 @@ def open_tracker(alias: schemas.TrackerAlias, uri: str | None) -> trackers.Track
         raise Gone(
             f"{alias.tracker} is not installed here: {e}. pip install 'runlineage[{alias.tracker}]'"
         ) from None
-    raise Gone(f"this version does not know the tracker {alias.tracker!r}")
+    try:
+        return trackers.plugins.reopened(alias.tracker, alias)
+    except KeyError:
+        raise Gone(
+            f"no adapter for the tracker {alias.tracker!r} is installed here; install the one that trained with it"
+        ) from None
+    except Exception as e:  # somebody else's adapter
+        raise Gone(f"the {alias.tracker} page {alias.id} cannot be opened: {describe(e)}") from None
 
 
 def _open_wandb(alias: schemas.TrackerAlias, where: str | None) -> trackers.Tracker:

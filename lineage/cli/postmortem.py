@@ -44,7 +44,7 @@ def command(
     life = incident_facts.choose(subject, which, name)
     folder = out or subject.ledger.path / "postmortem" / short(life.uid)
     try:
-        kept = postmortem.write(gather(subject, name, life.uid), folder)
+        kept = postmortem.write(gather(_anywhere(subject), life.uid), folder)
     except postmortem.Foreign as e:
         raise CliError(f"{e}, not of {life.uid}. Name another folder with --out.") from None
     except ImportError as e:
@@ -58,15 +58,22 @@ def command(
     raise ending(Exit.OK, judging.damage(subject), as_json=as_json)
 
 
-def gather(subject: Subject, name: str, incident: str) -> postmortem.Given:
+def _anywhere(subject: Subject) -> Subject:
+    """The same ledger by its absolute path: the commands of a page are read in other folders, months later."""
+    place = subject.ledger.path.absolute()
+    return subject if place == subject.ledger.path else Subject(type(subject.ledger)(place))
+
+
+def gather(subject: Subject, incident: str) -> postmortem.Given:
     """All that the page is made of: the report's facts, the checklist's, the suspects and the audit."""
     from .. import report
     from ..judge import audit as audit_
     from ..judge import suspects as suspects_
-    from ..ledger import audited, pulled
+    from ..ledger import audited, health, pulled
     from ..ledger import suspects as ledger_suspects
     from ..report import postmortem
 
+    name = incident_facts.command_name(subject, None)
     life = incident_facts.choose(subject, incident, name)
     hour = incident_facts.facts(subject, life, name)
     found = None
@@ -75,10 +82,11 @@ def gather(subject: Subject, name: str, incident: str) -> postmortem.Given:
         found = suspects_.suspects(
             ledger_suspects.gather(subject.ledger, subject.graph, subject.cells, hour.bad, path)
         )
-    checked = audited.gather(subject.ledger, subject.graph, subject.cells, name)
+    judged = health.findings(subject.ledger)
+    checked = audited.gather(subject.ledger, subject.graph, subject.cells, name, judged)
     from_tracker = (subject.ledger.path / pulled.NAME).is_file()
     stands, _ = pulled.judged(audit_.audit(checked), pulled=from_tracker)
-    facts = report.gather(subject.ledger, subject.cells)
+    facts = report.gather(subject.ledger, subject.cells, judged)
     not_judged = pulled.NOT_FROM_A_TRACKER if from_tracker else {}
     return postmortem.Given(facts, hour, found, stands, not_judged)
 

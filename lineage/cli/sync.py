@@ -13,10 +13,12 @@ from rich.markup import escape
 
 from .._rooms import schemas, trackers
 from ..capture.pseudonym import node
-from ..ledger import scan
+from ..judge import branches, graph
+from ..ledger import layout, scan
 from ..ledger.journal import Journal
 from ..ledger.reader import Ledger
-from ..recorder.delivery import Delivered, file_note, key
+from ..recorder import on_page
+from ..recorder.delivery import Busy, Delivered, file_note, key
 from .common import CliError, Exit, Json, Run, console, damage, emit, ending, find
 from .opening import Gone, close, open_tracker
 
@@ -100,6 +102,26 @@ def sync(ledger: Ledger, *aliases: schemas.TrackerAlias, uri: str | None = None)
     A page has the records of the segments that trained with it: another branch's verdict is another page's.
     Raises `Gone` where the page cannot be opened, `OSError` where the ledger cannot be written.
     """
+    names = set(map(key, aliases))
+    own = {r.segment for r in ledger.of("run") if names & set(map(key, r.payload.aliases))}
+    try:
+        with Delivered(ledger.path, aliases[0]).alone():
+            trains = _living(ledger, own)
+            if trains:
+                raise Busy(f"a process that trains shows this page ({trains})")
+            return _sync(ledger, own, *aliases, uri=uri)
+    except Busy as e:
+        again = "It shows what is missing itself; once it has ended, run `lineage sync` again"
+        return Synced(aliases[0], problems=[f"{e}. {again}."])
+
+
+def _living(ledger: Ledger, segments: set[str]) -> str | None:
+    """The journal file of a process of some segments that still writes, as far as its file system tells."""
+    files = [p for p in scan.journal_files(ledger.path) if p.parent.name in segments]
+    return next((p.name for p in files if layout.held(p)), None)
+
+
+def _sync(ledger: Ledger, own: set[str], *aliases: schemas.TrackerAlias, uri: str | None) -> Synced:
     tracker = open_tracker(aliases[0], uri)
     delivered = Delivered(ledger.path, tracker.alias() if uri else aliases[0])
     # Notes of an offline segment tell what its log holds. What became of that when the log was sent, nobody here
@@ -111,13 +133,12 @@ def sync(ledger: Ledger, *aliases: schemas.TrackerAlias, uri: str | None = None)
     for s in ledger.segments:
         page.number(s.uid)
     page.checkpoints |= {r.payload.uid: r for r in ledger.of("checkpoint") if r.payload.status == "complete"}
-    names = set(map(key, aliases))
-    own = {r.segment for r in ledger.of("run") if names & set(map(key, r.payload.aliases))}
     try:
         _publish(
             ledger, own, tracker, delivered, done
         )  # first: an anchor without its chunk looks like a cut ledger
-        _show([r for r in ledger.records if r.segment in own], tracker, page, delivered, done, out)
+        mine = [r for r in ledger.records if r.segment in own]
+        _show([*mine, *_branches(ledger, mine, tracker.kind, aliases)], tracker, page, delivered, done, out)
         out.anchor = _anchor(ledger, [r for r in ledger.of("seal") if r.segment in own], tracker, page)
     except trackers.TrackerUnavailable as e:
         out.problems.append(f"the tracker is not available: {e}. Run `lineage sync` again later.")
@@ -130,8 +151,39 @@ def sync(ledger: Ledger, *aliases: schemas.TrackerAlias, uri: str | None = None)
     return out
 
 
+def _branches(
+    ledger: Ledger, mine: Sequence[schemas.Record], kind: str, here: Sequence[schemas.TrackerAlias]
+) -> list[schemas.Envelope]:
+    """A new note of where the branches of the run stand, unless the page's newest one says so.
+
+    A segment that goes on from an earlier state, on a page of its own, cannot tell the page that it left.
+    """
+    own = {r.segment for r in mine}
+    g = graph.build(ledger.records, reached=ledger.reached)
+    told = branches.words(g, ledger.run, on_page.pages(ledger, *here))
+    notes = [r.payload.text for r in mine if r.kind == "tracker_note" and r.payload.code == "LIN-T004"]
+    newest = [s.uid for s in ledger.segments if s.uid in own][-1:]
+    if not told or notes[-1:] == [told] or not newest:
+        return []
+    note = schemas.TrackerNote(code="LIN-T004", tracker=kind, text=told)
+    return [_write(ledger, note, newest[0], g.last_step.get(newest[0]))]
+
+
+def _write(
+    ledger: Ledger, payload: schemas.Payload, segment: str, step: int | None, caused_by: Sequence[str] = ()
+) -> schemas.Envelope:
+    """Write a record in a file of this process's own, whose header names the newest lines of all others."""
+    heads, torn = scan.heads(ledger.path)
+    place = schemas.Place(node=node(ledger.run, socket.gethostname()), pid=os.getpid())
+    journal = Journal(ledger.path, ledger.run, segment, 0, place, previous=heads, set_aside=torn)
+    record = journal.append(payload, step=step, caused_by=caused_by)
+    if journal.close():
+        raise OSError(f"{journal.path} takes no {payload.kind} record")
+    return record
+
+
 def _show(
-    records: Sequence[schemas.Record],
+    records: Sequence[trackers.Shown],
     tracker: trackers.Tracker,
     page: trackers.Page,
     delivered: Delivered,
@@ -145,7 +197,7 @@ def _show(
             out.shown += tracker.show(record, page) is not None
             delivered.add(record.id)
         except trackers.TrackerRefused as e:
-            out.problems.append(f"refused: {record.kind} of step {record.step}: {e}")
+            out.problems.append(f"refused: {record.payload.kind} of step {record.step}: {e}")
 
 
 def _publish(
@@ -172,8 +224,7 @@ def _anchor(
 ) -> schemas.Anchor | None:
     """Write down which root the page now holds, where and since when, unless the ledger says so already.
 
-    It is the newest seal's, which covers all before it. The record stands in a file of this process's own,
-    whose header names the newest lines of all others.
+    It is the newest seal's, which covers all before it.
     """
     sealed = seals[-1] if seals else None
     where = tracker.show(sealed, page) if sealed else None
@@ -187,12 +238,7 @@ def _anchor(
     known = {(r.payload.root, r.payload.place) for r in ledger.of("anchor")}
     if (anchor.root, anchor.place) in known:
         return None
-    heads, torn = scan.heads(ledger.path)
-    place = schemas.Place(node=node(ledger.run, socket.gethostname()), pid=os.getpid())
-    journal = Journal(ledger.path, ledger.run, sealed.segment, 0, place, previous=heads, set_aside=torn)
-    journal.append(anchor, step=sealed.step, caused_by=[sealed.id])
-    if journal.close():
-        raise OSError(f"{journal.path} takes no record of the anchor")
+    _write(ledger, anchor, sealed.segment, sealed.step, caused_by=[sealed.id])
     return anchor
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from .._rooms import schemas, trackers
-from . import judging
+from . import judging, mitigated
 from .common import Exit, Json, Run, Subject, console, emit, ending, find, status, step_text, table
 
 NAME = "verdict"
@@ -72,6 +72,7 @@ def show(subject: Subject, found: schemas.Verdict, changed: list[str]) -> None:
                 "  [bold]confounded[/]: several changes came at one restart; no effect can be traced to one"
             )
         console.print()
+    mitigated.tell(subject)
     rows = table("claim", "verdict", "why")
     for c in found.claims:
         title = (

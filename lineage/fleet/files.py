@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..ledger import layout, series, tables
+from ..ledger import layout, series, streams, tables
 from .engine import Engine
 
 ROWS = 12_000_000
@@ -82,7 +82,7 @@ class File:
         if self.store is None:
             return series.read_one(Path(self.path))
         with self.store.open(self.path, "rb") as f:
-            return pq.read_table(f) if self.sealed else series.read_stream_of(f)
+            return pq.read_table(f) if self.sealed else streams.read_of(f)
 
     def by_writer(self, columns: Sequence[str], only: int | None = None) -> Iterator[tuple[str, pa.Table]]:
         """The rows of one process after the other, with columns of words as dictionaries.

@@ -19,6 +19,10 @@ OPEN_END = timedelta(hours=1)
 timeout, of 10 to 30 minutes by default, and writes nothing until then."""
 
 
+NO_DEVICE = ("cpu", "")
+"""What a rank's place says where it trained without a GPU: no index of one is its own."""
+
+
 def ranks_of(event: schemas.Event, run: Run) -> tuple[list[RankPlace], str, list[str]]:
     """The ranks of any segment that an event concerns, what tells so, and what is not sure about it."""
     notes: list[str] = []
@@ -40,7 +44,9 @@ def ranks_of(event: schemas.Event, run: Run) -> tuple[list[RankPlace], str, list
         if found:
             return found, "process", notes
     if event.device_index is not None and not known and here:
-        found = [p for p in here if p.place.local_rank == event.device_index]
+        found = [
+            p for p in here if p.place.local_rank == event.device_index and p.place.device not in NO_DEVICE
+        ]
         if found:
             notes.append(
                 f"the rank is the one with local rank {event.device_index}: that this is device {event.device_index} "
@@ -105,11 +111,16 @@ def _timeless(
     """An event without a time: its segment is known only where one alone fits."""
     segments = {p.segment for p in found} if found else {life.segment for life in run.lives}
     life = next((x for x in run.lives if {x.segment} == segments), None)
+    lacks = (
+        "it has no time"
+        if event.written is None
+        else f"its time, written {event.written[:40]!r}, is not known"
+    )
     if life is None:
-        why = "it has no time, and more than one segment fits" + _ranks_text(found, run)
+        why = f"{lacks}, and more than one segment fits" + _ranks_text(found, run)
         return Placed(event, record, by=by, why=why, notes=tuple(notes))
     ranks = sorted({p.rank for p in found if p.segment == life.segment})
-    doubt = "it has no time: that it was during this segment is taken from the run having no other that fits"
+    doubt = f"{lacks}: that it was during this segment is taken from the run having no other that fits"
     return Placed(
         event,
         record,

@@ -73,7 +73,7 @@ def _early(life: Life, records: Sequence[schemas.Record]) -> Iterator[schemas.Fi
         return
     when = f"{early[0].at:%Y-%m-%d %H:%M} UTC"
     then = (
-        "and nothing of it has been kept since"
+        f"and nothing of it has been kept since{_by_itself(life, records)}"
         if kept is None
         else f"it was kept at {kept:%Y-%m-%d %H:%M} UTC"
     )
@@ -86,6 +86,16 @@ def _early(life: Life, records: Sequence[schemas.Record]) -> Iterator[schemas.Fi
         names=[life.uid],
         count=len(early),
         remedy="lineage incident preserve, before checkpoints rotate away",
+    )
+
+
+def _by_itself(life: Life, records: Sequence[schemas.Record]) -> str:
+    """What the run captured while it trained: not preserved, and there all the same."""
+    bundles = sum(r.kind == "bundle" and r.segment == life.segment for r in records)
+    return (
+        f", but for {bundles} bundle{'s' if bundles > 1 else ''} that the run captured itself"
+        if bundles
+        else ""
     )
 
 

@@ -23,7 +23,7 @@ LEAST_COARSE = 64
 def dead(found: Sequence[Logged], s: Logged) -> Iterator[schemas.Finding]:
     """Exactly zero from some row on, while training went on."""
     name = s.name
-    if name is None or not name.main:
+    if name is None or not name.main or 0.0 not in s.values:
         return
     if name.kind == "loss" and any(shows_rewards(x.key) for x in found):
         return

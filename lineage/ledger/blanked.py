@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._rooms import trackers
 from .journal import line_digest
 
-FREE_TEXT: Mapping[str, Sequence[str]] = {
-    "mitigation": ("who", "why", "hypothesis", "smallest_justified"),
-    "segment_end": ("error",),
-    "degraded": ("error",),
-    "incident": ("title", "owner", "note", "by", "messages", "links", "missing", "override"),
-    "root_cause": ("text", "by"),
-    "recovery": (
-        "restart",
-        "mitigations",
-        "claims",
-        "owner",
-        "by",
-        "messages",
-        "evidence",
-        "override",
-        "note",
-    ),
-    "run": ("name",),
-    "config": ("argv",),
-    "environment": ("variables",),
-    "checkpoint_mark": ("why",),
-    "preserved": ("source",),
-    "bundle": ("left_out",),
-    "replay": ("reason", "parameters"),
-    "event": ("text", "values", "problems"),
-}
-"""kind -> fields whose words stay on this machine by default"""
+FREE_TEXT = trackers.FREE_TEXT
+"""kind -> fields whose words stay on this machine by default; adapters keep to the same list"""
 
+
+NOT_SHARED = "(not shared)"
+"""What stands in the place of words that were not sent"""
 
 BLANKED = b'{"blanked":'
 """How a line begins that stands in a chunk without its words."""
@@ -72,6 +50,6 @@ def without_text(raw: bytes) -> bytes:
     if not fields:
         return raw
     for f in fields:
-        payload[f] = type(payload[f])() if isinstance(payload[f], list | dict) else "(not shared)"
+        payload[f] = type(payload[f])() if isinstance(payload[f], list | dict) else NOT_SHARED
     record = {"blanked": fields, "digest": line_digest(raw), "record": data}
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()

@@ -119,6 +119,36 @@ def read(ledger: Ledger, *, also: Iterable[tuple[str, int]] = ()) -> Happened:
     return Happened(placed, run)
 
 
+ABOUT = "hardware events: "
+"""How a coverage record begins what it says of the watch over its node."""
+
+
+def watch(ledger: Ledger) -> list[str]:
+    """What of the machines was watched while each segment trained, in words; equal segments stand together.
+
+    That no event is on record says nothing of a machine at which nobody looked.
+    """
+    said: dict[str, list[int]] = {}
+    nodes = {(p.segment, p.rank): p.place.node for p in places(ledger.records)}
+    for s in ledger.segments:
+        told = list(ledger.of("coverage", s.uid))
+        lines: dict[str, None] = {}
+        for r in told:
+            c, node = r.payload, nodes.get((s.uid, r.rank), "")
+            missing = [f"{c.missing[k]}" for k in c.missing if k == ABOUT.rstrip(": ")]
+            watched = [f"watched: {x.removeprefix(ABOUT)}" for x in c.recorded if x.startswith(ABOUT)]
+            not_ = [f"not watched: {x.removeprefix(ABOUT)}" for x in c.gaps if x.startswith(ABOUT)]
+            lines |= dict.fromkeys(
+                f"{node}: {x}" for x in (*watched, *not_, *(f"not watched: {m}" for m in missing))
+            )
+        if not lines:
+            why = "no watch over its nodes is on record" if told else "it left no word of what was watched"
+            lines[why] = None
+        for line in lines:
+            said.setdefault(line, []).append(s.number)
+    return [f"segment {', '.join(map(str, numbers))}: {line}" for line, numbers in said.items()]
+
+
 _MANY = 20_000
 """Events beyond which steps are told by one rank of each node."""
 

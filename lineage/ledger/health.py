@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from .._rooms import schemas
 from ..judge import incident_findings, quarantined, series_gaps, series_health, series_names
 from ..judge.series_health import Health, Logged
-from . import beside, bookkeeping, resumes, series
+from . import beside, bookkeeping, pulled, resumes, series
 from .reader import Ledger, SegmentView
 
 MOST = 400_000
@@ -44,13 +44,25 @@ def check(ledger: Ledger, segment: SegmentView, go_on: Callable[[], bool] = lamb
         found,
         config={k: v.plain() for k, v in config.values.items()} if config else None,
         thresholds=_thresholds(ledger, segment, config, found),
-        observed=bool(o.plain()) if (o := segment.info.settings.get("observed")) else False,
+        observed=copied(ledger, segment),
         go_on=go_on,
     )
     health.findings += bookkeeping.peak(ledger, segment)
     if left_out:
         health.not_judged.append(f"{left_out:,} older values: the newest {MOST:,} were judged")
     return health
+
+
+def copied(ledger: Ledger, segment: SegmentView) -> bool:
+    """Whether the signals of a segment are copies of what was logged, and none that the layer read itself.
+
+    So it is of a run that was only observed, of one that was read from other sources, and of a ledger that was pulled
+    out of a tracker: a series that is like its own copy shows nothing.
+    """
+    observed = segment.info.settings.get("observed")
+    if observed is not None and observed.plain():
+        return True
+    return segment.info.place.node == schemas.IMPORTED or (ledger.path / pulled.NAME).is_file()
 
 
 def findings(ledger: Ledger) -> list[Said]:
@@ -105,10 +117,15 @@ class Gathered:
     others: int
 
 
-def gathered(ledger: Ledger, segments: Collection[str]) -> list[Gathered]:
-    """The findings of these segments, the worst first; the same of several ranks and segments once."""
+def gathered(
+    ledger: Ledger, segments: Collection[str], every: Collection[Said] | None = None
+) -> list[Gathered]:
+    """The findings of these segments, the worst first; the same of several ranks and segments once.
+
+    `every`: what `findings` gave, where it was asked already: to judge the series of a long run takes seconds.
+    """
     places: dict[tuple[str, ...], list[Said]] = {}
-    every = findings(ledger)
+    every = findings(ledger) if every is None else every
     named: dict[str, int] = {}
     for r in every:
         if _of_replicas(r) and r.payload.names:
@@ -188,7 +205,8 @@ def _read(
     chosen = {k for k in pc.unique(whole[key]).to_pylist() if wanted(k)} | set(replaced.to_pylist())
     whole = whole.filter(pc.is_in(whole[key], pa.array(sorted(chosen), pa.string()))).sort_by("at")
     left_out = max(0, whole.num_rows - MOST)
-    return list(_series(whole.slice(left_out).to_pydict(), key)), left_out
+    newest = whole.drop_columns(["at"]).slice(left_out)  # Python's own times would take longer than all else
+    return list(_series(newest.to_pydict(), key)), left_out
 
 
 def _series(columns: dict[str, list[Any]], key: str) -> Iterable[Logged]:

@@ -34,6 +34,17 @@ NOT_FROM_A_TRACKER: Mapping[str, str] = MappingProxyType(
     }
 )
 """Rules of the audit that look at what no tracker has -> why a pulled ledger cannot answer them."""
+_BETWEEN = "lines of the journal are not on these pages, and what was done between or since may stand in them"
+NOT_FROM_A_PART: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(
+        (
+            *("LIN-I004", "LIN-U001", "LIN-U003", "LIN-U006", "LIN-U007", "LIN-U010", "LIN-U013", "LIN-U030"),
+            *("LIN-U031", "LIN-U032", "LIN-U033", "LIN-U045"),
+        ),
+        _BETWEEN,
+    )
+)
+"""Findings that rest on what was not done, or on what came next -> why a ledger that lacks lines cannot tell them."""
 NAME = "pulled.json"
 SCHEMA = "lineage/pulled/1-0-0"
 
@@ -112,7 +123,10 @@ def write(ledger: Path, marker: Pulled) -> None:
     layout.write_durably(ledger / NAME, text.encode())
 
 
-def judged(found: Sequence[C], *, pulled: bool) -> tuple[list[C], list[C]]:
-    """(what stands, what a ledger that was pulled cannot answer) of an audit's findings."""
-    stands = [f for f in found if not pulled or f.code not in NOT_FROM_A_TRACKER]
-    return stands, [f for f in found if pulled and f.code in NOT_FROM_A_TRACKER]
+def judged(found: Sequence[C], *, pulled: bool, partial: bool = False) -> tuple[list[C], list[C]]:
+    """(what stands, what a ledger that was pulled cannot answer) of an audit's findings.
+
+    `partial`: lines that something names are not there, so that nothing is known to have been left undone.
+    """
+    open_ = {**(NOT_FROM_A_TRACKER if pulled else {}), **(NOT_FROM_A_PART if partial else {})}
+    return [f for f in found if f.code not in open_], [f for f in found if f.code in open_]

@@ -6,12 +6,9 @@ Integer counts of NaN and infinities stand beside each value, since query engine
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from . import columns as columns_
-from . import layout
+from . import layout, streams
 from .tables import COMPRESSED, TABLES
 
 
@@ -129,67 +126,12 @@ def write_sealed(table: pa.Table, target: Path) -> None:
 
 def seal(stream: Path) -> Path:
     """Turn a stream file into Parquet (zstd, byte-stream-split, checksums), then drop the stream."""
-    table = _read_stream(stream)[0]
+    table = streams.read(stream)
     target = stream.with_suffix(".parquet")
     write_sealed(table, target)
     layout.fsync_folder(target.parent)
     stream.unlink()
     return target
-
-
-def read_stream_of(file: Any) -> pa.Table:
-    """Read every whole batch of an open stream, wherever it lies. Raises `pa.ArrowInvalid`, `OSError`."""
-    reader = pa.ipc.open_stream(pa.BufferReader(file.read()))
-    batches = []
-    with contextlib.suppress(StopIteration, pa.ArrowInvalid, OSError):
-        while True:
-            batches.append(reader.read_next_batch())
-    return pa.Table.from_batches(batches, schema=reader.schema)
-
-
-KEPT_STREAMS, KEPT_BYTES = 16, 256 << 20
-_kept: OrderedDict[tuple[int, int], tuple[tuple[int, int], pa.Table]] = OrderedDict()
-"""(device, inode) of a stream -> (bytes, nanoseconds of the last change) when it was read, and its rows"""
-_keeping = threading.Lock()
-
-
-def read_stream(path: Path) -> pa.Table:
-    """Read every whole batch of a stream; a torn tail is left out. Raises `pa.ArrowInvalid`, `OSError`.
-
-    The stream of a killed run has a batch for each few steps, and every check of a run reads it: what was read is
-    kept for as long as the file stays as it is, within `KEPT_BYTES`.
-    """
-    stat = path.stat()
-    file, state = (stat.st_dev, stat.st_ino), (stat.st_size, stat.st_mtime_ns)
-    with _keeping:
-        held = _kept.pop(file, None)
-    table = held[1] if held is not None and held[0] == state else _read_stream(path)[0]
-    with _keeping:
-        _kept[file] = state, table
-        while _kept and (len(_kept) > KEPT_STREAMS or sum(t.nbytes for _, t in _kept.values()) > KEPT_BYTES):
-            _kept.popitem(last=False)
-    return table
-
-
-def _read_stream(path: Path) -> tuple[pa.Table, int]:
-    """Read a stream, and say where what could be read of it ends, in bytes."""
-    schema = TABLES.get(path.stem.rpartition(".")[2])
-    with path.open("rb") as f:
-        if schema is not None and schema.serialize().to_pybytes().startswith(f.read(1 << 13)):
-            return schema.empty_table(), path.stat().st_size  # killed before the first batch
-    batches = []
-    with path.open("rb") as f:
-        reader = pa.ipc.open_stream(f)
-        end = f.tell()
-        while True:
-            try:
-                batches.append(reader.read_next_batch())
-            except StopIteration:
-                break
-            except (pa.ArrowInvalid, OSError):
-                break
-            end = f.tell()
-    return pa.Table.from_batches(batches, schema=reader.schema), end
 
 
 def validate(sealed: Path) -> None:
@@ -205,30 +147,9 @@ def fault(path: Path) -> str | None:
         if path.suffix == ".parquet":
             validate(path)
             return None
-        table, end = _read_stream(path)
-        table.validate(full=True)
-        with path.open("rb") as f:
-            f.seek(end)
-            tail = f.read()
+        return streams.fault(path)
     except (OSError, ValueError) as e:  # pyarrow's errors are ValueErrors
         return f"cannot be read: {e}"
-    at = tail.find(_CONTINUATION, 1)
-    while at >= 0:
-        if _is_batch(tail[at:]):
-            return f"cannot be read from byte {end:,} on, and whole batches follow: it was changed, not torn"
-        at = tail.find(_CONTINUATION, at + 1)
-    return None
-
-
-_CONTINUATION = b"\xff\xff\xff\xff"
-"""How every message of an Arrow IPC stream begins."""
-
-
-def _is_batch(data: bytes) -> bool:
-    try:
-        return bool(pa.ipc.read_message(data).type == "record batch")
-    except (OSError, ValueError, EOFError):
-        return False
 
 
 def read_one(path: Path) -> pa.Table:
@@ -237,7 +158,7 @@ def read_one(path: Path) -> pa.Table:
     Of a file that was sealed or merged since it was listed, the rows come from where they are now.
     """
     try:
-        return pq.read_table(path) if path.suffix == ".parquet" else read_stream(path)
+        return pq.read_table(path) if path.suffix == ".parquet" else streams.read_kept(path)
     except FileNotFoundError:
         sealed = path.with_suffix(".parquet")
         if path.suffix != ".parquet" and sealed.exists():

@@ -94,7 +94,7 @@ def gather(ledger: Ledger, graph: Graph, cells: Cells, first: schemas.FirstBad, 
         held={rank: values for rank, (_, values) in held.items()},
         held_by={rank: record for rank, (record, _) in held.items()},
         events=near,
-        watched=_watched(ledger, segment.uid),
+        watched=_watched(ledger, segment.uid, cell.rank),
         devices=_devices(graph, cells, first),
         replays=_replays(ledger, cell),
         bundle=_bundle(ledger, cell),
@@ -342,12 +342,15 @@ def _held(ledger: Ledger, cell: schemas.Cell) -> dict[int, tuple[str, Mapping[st
     return out
 
 
-def _watched(ledger: Ledger, segment: str) -> str | None:
-    """What of the machines was watched, as the segment said at its end; imported events are no watch."""
+def _watched(ledger: Ledger, segment: str, rank: int) -> str | None:
+    """What of the machine of a rank was watched, as its node said at the end; imported events are no watch."""
+    nodes = {(p.segment, p.rank): p.place.node for p in events_.places(ledger.records)}
     for r in ledger.of("coverage", segment):
+        if nodes.get((segment, r.rank)) != nodes.get((segment, rank)):
+            continue
         for text in r.payload.recorded:
             if text.startswith("hardware events: "):
-                return str(text.removeprefix("hardware events: "))
+                return str(text.removeprefix("hardware events: ").partition("; ")[0])
     return None
 
 

@@ -49,6 +49,8 @@ def settings(options: Options) -> Settings:
     """The settings of all runs that this process will show."""
     found = resolve({"dir": options.dir, "exit_timeout": 1.0})
     values = {**found.values, "report": False, "quiet": True}
+    if options.inline:
+        values["hardware_every"] = 0.0  # the watch is a thread
     folder = ranks.meeting()
     if found.sources.get("dir") == "default" and folder is not None:
         values["dir"] = folder.parent.parent  # <ledgers>/.observe/<launch>

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from .._rooms import trackers
+
 FORMS = (
     "mlflow://TRACKING-URI/RUN-ID (such as mlflow://https://ml.example.org/0123abcd, mlflow://localhost:5000/0123abcd, "
     "mlflow://sqlite:////data/mlflow.db/0123abcd or mlflow:///data/mlruns/0123abcd), the address of an MLflow run's "
@@ -49,7 +51,7 @@ def is_source(text: str) -> bool:
     if text.startswith(("mlflow:", "wandb:")) or _MLFLOW_PAGE.match(text) or _WANDB_PAGE.match(text):
         return True
     if "://" in text:
-        return False
+        return text.partition("://")[0] in trackers.plugins.installed()
     return _folder(Path(text).expanduser()) is not None
 
 
@@ -63,6 +65,9 @@ def parse(text: str) -> Source:
         return Source("mlflow", (page["uri"], page["run"]), text)
     if page := _WANDB_PAGE.match(text):
         return Source("wandb", (page["base"], page["entity"], page["project"], page["run"]), text)
+    scheme, _, rest = text.partition("://")
+    if rest and scheme in trackers.plugins.installed():
+        return Source(scheme, (rest,), text)
     if "://" in text:
         raise PullTrouble(f"{text} is no page of a run. Give {FORMS}.")
     path = Path(text).expanduser()

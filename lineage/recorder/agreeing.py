@@ -163,8 +163,8 @@ class Agreeing:
             if self._live is None:
                 self._live = Live(self._rec, w)
             self._live.put(taken.step, roots(taken.placed, values))
-        for alarm in self._live.alarms() if self._live is not None else ():
-            incidents.tell(self._rec, alarm)
+        for raised in self._live.alarms() if self._live is not None else ():
+            incidents.of_group(self._rec, w, raised)
 
     def close(self) -> None:
         """Stop comparing."""

@@ -12,11 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .._rooms import schemas
+from ..bundle import FOLDER, absent
 from ..bundle import held as held_
+from ..bundle.containers import inside
 from ..bundle.held import Held, KeptState, KeptStep
 from ..bundle.rng import Taking
 from ..capture.names import clean
 from ..capture.reason import reason
+from ..ledger import layout
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -42,6 +45,10 @@ class Recent:
         self._taking = Taking()
         self._bundled: set[int] = set()
         self._count: Counter[str] = Counter()
+        self._alarms: dict[str, str] = {}
+        """signal -> kind of its alarm that goes on"""
+        self._through_weights: int | None = None
+        """a step with a bundle whose values that are not finite went into the weights, while such alarms go on"""
         self.not_written: Counter[str] = Counter()
         """kind of alarm -> onsets without a bundle, since there were enough"""
 
@@ -77,9 +84,29 @@ class Recent:
         """The kept steps up to this one, oldest first."""
         return [replace(k, batches=list(k.batches), rng=list(k.rng)) for k in self._steps if k.step <= step]
 
+    def follow(self, signal: str, phase: str, kind: str) -> None:
+        """An alarm begins, changes or ends."""
+        if kind in ("slow_rise", "new_level"):
+            return
+        if phase == "end":
+            self._alarms.pop(signal, None)
+        else:
+            self._alarms[signal] = kind
+        if "non_finite" not in self._alarms.values():
+            self._through_weights = None
+
+    def went_into_the_weights(self, step: int) -> None:
+        """The step has its bundle, and its update was made: what is not finite from now on comes from it."""
+        if self._through_weights is None:
+            self._through_weights = step
+
     def wanted(self, step: int, kind: str) -> bool:
-        """Whether an alarm of this kind at this step gets a bundle: one for each step, and not without end."""
-        if step in self._bundled:
+        """Whether an alarm of this kind at this step gets a bundle.
+
+        One for each step; none for a later symptom, such as the loss of a healthy rank that is NaN after the update
+        with another rank's NaN; and not without end.
+        """
+        if step in self._bundled or self._is_symptom(step, kind):
             return False
         if self._count[kind] >= MOST:
             self.not_written[kind] += 1
@@ -88,16 +115,26 @@ class Recent:
         self._count[kind] += 1
         return True
 
+    def _is_symptom(self, step: int, kind: str) -> bool:
+        return kind == "non_finite" and self._through_weights is not None and step > self._through_weights
 
-def size_of(batch: Any) -> int:
+
+DEEPEST = 8
+"""Levels of a batch's containers that are looked into for its size: one may hold itself."""
+
+
+def size_of(batch: Any, depth: int = 0) -> int:
     """Bytes of the tensors of a batch, roughly: of a long list of one kind the first stands for all."""
     if hasattr(batch, "element_size"):
         return int(batch.numel() * batch.element_size())
+    if depth >= DEEPEST:
+        return 0
     if isinstance(batch, list | tuple):
-        return sum(size_of(v) for v in batch) if len(batch) <= 64 else len(batch) * max(size_of(batch[0]), 8)
-    held = batch if isinstance(batch, Mapping) else getattr(batch, "data", None)
-    parts = held if isinstance(held, Mapping) else getattr(batch, "__dict__", {})
-    return sum(size_of(v) for v in parts.values())
+        if len(batch) > 64:
+            return len(batch) * max(size_of(batch[0], depth + 1), 8)
+        return sum(size_of(v, depth + 1) for v in batch)
+    held = batch if isinstance(batch, Mapping) else inside(batch)
+    return sum(size_of(v, depth + 1) for v in held.values())
 
 
 def take(rec: Recorder, w: Writer, values: Values, alarm: schemas.Alarm, record: str | None) -> Held | None:
@@ -126,6 +163,7 @@ def take(rec: Recorder, w: Writer, values: Values, alarm: schemas.Alarm, record:
         again=lambda batch: _fingerprint(rec, batch),
         parent=rec.parent.checkpoint if rec.parent is not None else None,
         limit=int(rec.settings.bundle_bytes),
+        surroundings=lambda: rec.surroundings.wait_written(ENVIRONMENT),
         now={
             "clip_threshold": rec.seen.clip_threshold,
             "clip_value": rec.seen.clip_value,
@@ -149,7 +187,15 @@ def take(rec: Recorder, w: Writer, values: Values, alarm: schemas.Alarm, record:
         "scheduler state",
         lambda: setattr(found, "scheduler", _state_dict(rec.watched.scheduler, "scheduler")),
     )
+    if alarm.abnormal == "differs":
+        found.absent["weights and optimizer state"] = (
+            "they are those after the step; the tensors that differ are kept"
+        )
+        _try(found, absent.DIFFERING, lambda: setattr(found, "differing", _differing(rec, alarm)))
+        return found
     _try(found, "weights and optimizer state", lambda: _state(rec, values, found))
+    if alarm.abnormal == "non_finite" and not _without_update(rec, values, found.steps):
+        rec.recent.went_into_the_weights(values.step)
     return found
 
 
@@ -198,7 +244,7 @@ def _fingerprint(rec: Recorder, batch: Any) -> str | None:
 
 
 def _state(rec: Recorder, values: Values, found: Held) -> None:
-    """The state that the step began with, where its update was not made: the gate held it back, or the loop raised.
+    """The state that the step began with, where its update was not made: held back, skipped, or the loop raised.
 
     Raises `_NotThere` with the reason where there is none, `_TooBig` where it may not be copied here.
     """
@@ -207,7 +253,7 @@ def _state(rec: Recorder, values: Values, found: Held) -> None:
         raise _NotThere(
             "no model and optimizer were given: `lineage.attach(run, model=model, optimizer=optimizer)`"
         )
-    if values.signals.get("update_held_back") != 1.0 and not _stopped(rec, values.step, found.steps):
+    if not _without_update(rec, values, found.steps):
         raise _NotThere(
             "the update was made before the alarm; `gate=True` keeps what a step with a non-finite gradient began with"
         )
@@ -234,6 +280,38 @@ def _state(rec: Recorder, values: Values, found: Held) -> None:
     )
 
 
+def _differing(rec: Recorder, alarm: schemas.Alarm) -> dict[str, Any]:
+    """What this rank holds of the tensors that differ from those of other ranks, and the optimizer of them, now.
+
+    Raises `_NotThere`, `_TooBig`: they are copied on the training thread, so no more than `MEMORY` of them.
+    """
+    from ..probes.readable import local
+
+    model, optimizer = rec.watched.model, rec.watched.optimizer
+    if model is None or not alarm.tensors:
+        raise _NotThere("which tensors differ was not told while the run went on; `lineage ranks` names them")
+    wanted, found = set(alarm.tensors), dict[str, Any]()
+    for kind, named in (("weight", model.named_parameters()), ("buffer", model.named_buffers())):
+        for name, t in named:
+            if clean(name) not in wanted:
+                continue
+            found[f"{kind}|{clean(name)}"] = t
+            state = optimizer.state.get(t, {}) if optimizer is not None else {}
+            found |= {f"{key}|{clean(name)}": v for key, v in state.items() if hasattr(v, "element_size")}
+    found = {n: local(t) for n, t in found.items()}
+    size = sum(t.numel() * t.element_size() for t in found.values())
+    if size > MEMORY:
+        raise _TooBig(f"{size:,} bytes, and {MEMORY:,} are copied at most; a checkpoint saved now has them")
+    return {n: t.detach().clone() for n, t in found.items()}
+
+
+def _without_update(rec: Recorder, values: Values, steps: list[KeptStep]) -> bool:
+    """Whether the step made no update: the gate held it back, the loss scaler skipped it, or an exception ended it."""
+    if 1.0 in (values.signals.get("update_held_back"), values.signals.get("update_skipped")):
+        return True
+    return _stopped(rec, values.step, steps)
+
+
 def _stopped(rec: Recorder, step: int, steps: list[KeptStep]) -> bool:
     """Whether an exception ended the step before its update: the optimizer's own counter has not moved."""
     before = next((k.facts.get("counter") for k in steps if k.step == step), None)
@@ -257,17 +335,48 @@ def _room(tensors: list[Any], size: int) -> None:
 
 
 ENVIRONMENT = 10.0
-"""Seconds for which a bundle of the first steps waits until code and environment, which belong in it, are on record."""
+"""Seconds for which a bundle of the first steps waits until code and environment, which belong in it, are on record.
+What only this process has (batches, random states, rows) is written before."""
+NOT_KEPT = "the evidence of step {:,} is not kept"
+ELSEWHERE = 64 << 20
+"""Bytes of a bundle that the ledger's disk refused: it goes to the folder for temporary files, which may be memory."""
 
 
 def keep(rec: Recorder, w: Writer, held: Held) -> None:
     """On the worker thread: write the bundle, then its record. A failure is said once, and training goes on."""
     from ..bundle import writing
 
-    rec.surroundings.wait_written(ENVIRONMENT)
     try:
         record = writing.write(held)
+    except OSError as e:
+        found = _elsewhere(w, held, e)
+        if found is None:
+            return
+        record = found
     except Exception as e:
-        w.trouble("bundle", e, f"the evidence of step {held.step:,} is not kept")
+        w.trouble("bundle", e, NOT_KEPT.format(held.step))
         return
     w.write(record, step=held.step, caused_by=[held.alarm_record] if held.alarm_record else [])
+
+
+def _elsewhere(w: Writer, held: Held, error: OSError) -> schemas.Bundle | None:
+    """The ledger's disk refused the bundle: a smaller one where journals go then, and where it is, said once."""
+    from ..bundle import writing
+
+    held.limit = min(held.limit, ELSEWHERE)
+    place = layout.fallback_root() / held.run
+    try:
+        if place == held.ledger:
+            raise error
+        record = writing.write(held, place)
+    except Exception:
+        w.trouble("bundle", error, NOT_KEPT.format(held.step))
+        return None
+    there = f"{held.ledger / FOLDER / held.segment}/"
+    w.trouble(
+        "bundle",
+        error,
+        f"the evidence of step {held.step:,} is in {record.location}, with {held.limit:,} bytes at most",
+        f"make room, then: mkdir -p {there} && mv {record.location} {there}",
+    )
+    return record

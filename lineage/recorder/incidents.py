@@ -19,6 +19,7 @@ from .contain import describe, log
 from .writer import Writer
 
 if TYPE_CHECKING:
+    from .live_agreement import Raised
     from .recorder import Recorder
 
 
@@ -48,6 +49,11 @@ def raise_alarm(
         text = firstbad.words(signal, finding.abnormal, finding.value, finding.baseline, tensors)
     alarm = streams.alarm(signal, phase, finding, values, text)
     record = w.write(alarm, step=values.step)
+    rec.recent.follow(signal, phase, finding.abnormal)
+    if phase == "change" and alarm.abnormal == "non_finite":
+        _keep_batch(
+            rec, w, values, alarm, record.id
+        )  # a spike that became NaN: another step, and another fault
     if phase != "onset":
         return
     slow = alarm.abnormal == "slow_rise"
@@ -69,7 +75,17 @@ def tell(rec: Recorder, alarm: schemas.Alarm) -> None:
             rec.trouble("on_alarm", e, "the callback was not heard; the alarm is on record")
 
 
-def _keep_batch(rec: Recorder, w: Writer, values: streams.Values, alarm: schemas.Alarm, record: str) -> None:
+def of_group(rec: Recorder, w: Writer, raised: Raised) -> None:
+    """Ranks that must hold the same do not: keep this rank's evidence, and where it raised the alarm, tell of it."""
+    nothing = streams.Values(raised.step, schemas.now(), {}, [], [])
+    _keep_batch(rec, w, nothing, raised.alarm, raised.record)
+    if raised.own:
+        tell(rec, raised.alarm)
+
+
+def _keep_batch(
+    rec: Recorder, w: Writer, values: streams.Values, alarm: schemas.Alarm, record: str | None
+) -> None:
     """Keep the evidence of the alarm's step: taken here, written as a bundle on a worker thread."""
     if not rec.settings.bundle_bytes:
         return

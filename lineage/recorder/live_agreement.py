@@ -4,16 +4,19 @@ A thread of its own puts one root of 16 bytes per group and digest into the stor
 with time limits; the lowest rank of each group reads those of the others. Nothing here is a collective, and nothing
 of it is on the training thread: a rank that is frozen or gone is silent, and that is said. Only where roots differ
 are digests of tensors compared, and those are read from the ledger, from the last agreement on; where it does not
-have the rows of all of them, the ranks are named without the tensors.
+have the rows of all of them, the ranks are named without the tensors. The ranks that are named hear of it at their
+next digest, so that each keeps its own evidence.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +50,25 @@ SETTLING = 5.0
 """Seconds given to the other ranks' rows to reach the ledger before tensors are named from it."""
 
 
+MOST_TOLD = 16
+"""Alarms of one group that the other ranks are told of through the store."""
+NAMED = 8
+"""Ranks that are told where no majority says which ones are odd."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An alarm of a group of ranks, as one of them knows it."""
+
+    alarm: schemas.Alarm
+    step: int
+    """of the digest that differed"""
+    record: str | None
+    """the id of the alarm's record, which the group's lowest rank has written"""
+    own: bool
+    """whether this rank raised it; the others only keep their evidence"""
+
+
 class Live:
     """One rank's side of it. Everything but `put` and `close` runs on its own thread."""
 
@@ -66,7 +88,9 @@ class Live:
         self._agreed: dict[Group, int] = {}
         self._told: set[tuple[object, ...]] = set()
         self._closing = False
-        self._alarms: deque[schemas.Alarm] = deque()
+        self._alarms: deque[Raised] = deque()
+        self._told_of: Counter[str] = Counter()
+        """group -> its alarms that this rank has told the others of, or has heard of"""
         self._thread.put(self._connect)
 
     def _failed(self, error: Exception) -> None:
@@ -90,6 +114,8 @@ class Live:
         for group, root in roots.items():
             if self._rank == group.ranks[0]:
                 self._compare(step, group, root)
+            else:
+                self._hear(group)
 
     def _take_back(self) -> None:
         """Delete old roots of this rank: whoever reads them has done so long ago."""
@@ -148,7 +174,7 @@ class Live:
             self._told.update(map(_place, new))
             compared.found = new
             for f in agreement_findings.findings(compared):
-                self._say(f, step)
+                self._say(f, step, group)
         if new or there >= roots.keys():
             self._since[group] = step  # what is read again is one digest, not all of the run
         else:
@@ -156,14 +182,16 @@ class Live:
             if key not in self._told:
                 self._told.add(key)
                 absent = sorted(roots.keys() - there)
-                self._say(agreement_findings.of_roots(step, self._agreed.get(group), roots, absent), step)
+                self._say(
+                    agreement_findings.of_roots(step, self._agreed.get(group), roots, absent), step, group
+                )
 
-    def _say(self, f: schemas.Finding, step: int) -> None:
+    def _say(self, f: schemas.Finding, step: int, group: Group) -> None:
         findings.say(self._w, f, step)
         if f.severity == "fault" and f.code in AGREEMENT:
-            self._raise(f, step)
+            self._raise(f, step, group)
 
-    def _raise(self, f: schemas.Finding, step: int) -> None:
+    def _raise(self, f: schemas.Finding, step: int, group: Group) -> None:
         alarm = schemas.Alarm(
             code="LIN-A007",
             phase="onset",
@@ -175,11 +203,42 @@ class Live:
             detector={"check": schemas.Scalar.of(f.check), **f.values},
             text=f.text,
         )
-        self._w.write(alarm, step=step)
-        self._alarms.append(alarm)
+        written = self._w.write(alarm, step=step)
+        raised = Raised(alarm, step, getattr(written, "id", None), own=True)
+        self._alarms.append(raised)
+        self._tell(raised, f, group)
 
-    def alarms(self) -> list[schemas.Alarm]:
-        """Alarms that were raised since the last call: whoever asked is told on the training thread."""
+    def _tell(self, raised: Raised, f: schemas.Finding, group: Group) -> None:
+        """Let the ranks that are named hear of it: the odd ones, or some of those that differ."""
+        if self._told_of[group.id] >= MOST_TOLD:
+            return
+        written = {k: str(f.values[k].plain()) for k in ("odd_ranks", "ranks") if k in f.values}
+        ranks = (
+            rank_sets.parse(written.get("odd_ranks", "")) or rank_sets.parse(written.get("ranks", ""))[:NAMED]
+        )
+        told = {
+            "alarm": raised.alarm.model_dump(mode="json"),
+            "step": raised.step,
+            "record": raised.record,
+            "ranks": list(ranks),
+        }
+        self._store.set(_told_key(group, self._told_of[group.id]), json.dumps(told))
+        self._told_of[group.id] += 1
+
+    def _hear(self, group: Group) -> None:
+        """Take what the group's lowest rank has told since the last digest: one question where it is nothing."""
+        while self._told_of[group.id] < MOST_TOLD:
+            key = _told_key(group, self._told_of[group.id])
+            if not self._store.check([key]):
+                return
+            told = json.loads(self._store.get(key))
+            self._told_of[group.id] += 1
+            if self._rank in told["ranks"]:
+                alarm = schemas.Alarm.model_validate(told["alarm"])
+                self._alarms.append(Raised(alarm, told["step"], told["record"], own=False))
+
+    def alarms(self) -> list[Raised]:
+        """Alarms since the last call: whoever asked is told, and evidence is kept, on the training thread."""
         return [self._alarms.popleft() for _ in range(len(self._alarms))]
 
     def _wait_for_rows(self, step: int, ranks: Set[int]) -> set[int]:
@@ -217,6 +276,10 @@ def _place(d: Disagreement) -> tuple[object, ...]:
 
 def _key(step: int, group: Group, rank: int) -> str:
     return f"{step}/{group.id}/{rank}"
+
+
+def _told_key(group: Group, number: int) -> str:
+    return f"told/{group.id}/{number}"
 
 
 def connect(store: Any, prefix: str) -> tuple[Any, str | None]:

@@ -78,12 +78,13 @@ def at_end(writer: Any) -> None:
         _note(writer, "LIN-T001", PASSED.format(last=last))
 
 
-def pages(ledger: Ledger, here: schemas.TrackerAlias) -> dict[str, str]:
-    """Segment -> the name of its page in a tracker, for segments that are not on the page `here`."""
+def pages(ledger: Ledger, *here: schemas.TrackerAlias) -> dict[str, str]:
+    """Segment -> the name of its page in a tracker, for segments that are not on the page that `here` names."""
     out = {}
+    names = set(map(key, here))
     for r in ledger.of("run"):
         aliases = r.payload.aliases
-        if aliases and key(here) not in map(key, aliases):
+        if aliases and not names & set(map(key, aliases)):
             out[r.segment] = name(aliases[0])
     return out
 

@@ -121,6 +121,7 @@ class Recorder:
             w.step = self.parent.checkpoint.step if self.parent.checkpoint else 0
         self._write_segment()
         self._tell_early(w)
+        self._tell_version(w)
         if self.now.config is not None and self.world.rank == 0:
             w.write(self.now.config)
         if self.parent is not None:
@@ -130,6 +131,14 @@ class Recorder:
             w.tasks.put(lambda: incidents.warn_if_damaged(w))
         incidents.follow(self, w)
         self.hardware = watcher.start(w)
+
+    def _tell_version(self, w: Writer) -> None:
+        """A tracker's client that the adapter was not tested on is said once; nothing is refused for it."""
+        kind = self.tracker.kind if self.tracker is not None and self.world.rank == 0 else ""
+        text = trackers.versions.said(kind)
+        if text:
+            w.write(schemas.TrackerNote(code=trackers.versions.CODE, tracker=kind, text=text))
+            log.warning("lineage: %s: %s", trackers.versions.CODE, text)
 
     def _say_parent(self, w: Writer, parent: boundary.Parent) -> None:
         """What is wrong with the checkpoint that was named goes to the log and to the ledger."""

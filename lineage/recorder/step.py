@@ -62,9 +62,13 @@ class Step:
             domains: the domain of each sample, or one text for the whole micro-batch.
         """
         if self.recorder.live and self.recorder.settings.fingerprints:
+            self._give(batch)  # first: a batch that cannot be read is evidence all the same
             self.batches.append(self.recorder.steps.batching.fingerprint(batch, ids, domains))
-            if self.recorder.settings.bundle_bytes:
-                self.recorder.recent.add(self.step, batch)
+
+    @contained("bundle", "batches of some steps are not kept for evidence")
+    def _give(self, batch: Any) -> None:
+        if self.recorder.settings.bundle_bytes:
+            self.recorder.recent.add(self.step, batch)
 
     @contained("loss", "losses of some steps are not recorded")
     def loss(self, loss: Any) -> None:

@@ -50,9 +50,7 @@ class Surroundings:
     def _code(self) -> Any:
         from ..capture import code, modules
 
-        self.loaded_files = (
-            modules.of_the_user()
-        )  # before it is read: what comes later is looked at again
+        self.loaded_files = modules.of_the_user()  # before it is read: what comes later is looked at again
         return code.capture(blobs=self._keep)
 
     def _environment(self) -> Any:

@@ -21,7 +21,8 @@ from .._rooms import schemas
 from .worker import Worker
 
 TIMEOUT = 5.0
-"""Seconds that one try may take."""
+"""Seconds for which a receiver may say nothing in one try; one that sends byte by byte can hold a try up for longer,
+which holds up later posts and nothing else."""
 PAUSES = (1.0, 5.0)
 """Seconds before the second try and the third; there is no fourth."""
 MOST = 20
@@ -74,7 +75,11 @@ class Webhook:
         self._told: set[tuple[str, ...]] = set()
         self._waiting = 0
         self.sent = self.dropped = 0
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        local = urlsplit(address).scheme == "http"
+        # Plain HTTP is for this machine alone: a proxy of the environment would read it.
+        self._opener = urllib.request.build_opener(
+            _NoRedirects, *([urllib.request.ProxyHandler({})] if local else [])
+        )
         self._worker = Worker("lineage-webhook", on_trouble)
 
     def look(self, record: Any) -> None:
@@ -95,8 +100,9 @@ class Webhook:
             self._on_trouble(e)
 
     def close(self, timeout: float) -> None:
-        """Send what waits within `timeout` seconds, then stop."""
-        self._worker.close(timeout)
+        """Send what waits within `timeout` seconds, then stop; what the receiver had not taken by then is said."""
+        if not self._worker.close(timeout) and self._waiting:
+            self._on_trouble(NotPosted(f"the webhook had not taken {self._waiting} posts when the run ended"))
 
     def _body(self, record: Any, said: dict[str, Any]) -> bytes:
         line = f"{self._run}: {said['text']}"
@@ -117,7 +123,7 @@ class Webhook:
     def _post_and_tell(self, body: bytes) -> None:
         try:
             self._post(body)
-        except _Unsent as e:
+        except NotPosted as e:
             self._on_trouble(e)
 
     def _post(self, body: bytes) -> None:
@@ -136,7 +142,7 @@ class Webhook:
                     )
                     if pause is None or refused:
                         self.dropped += 1
-                        raise _Unsent(_why(e)) from None
+                        raise NotPosted(_why(e)) from None
                 time.sleep(pause)
         finally:
             self._waiting -= 1
@@ -152,7 +158,7 @@ class Webhook:
             answer.read(1)
 
 
-class _Unsent(Exception):
+class NotPosted(Exception):
     """A post was given up."""
 
 

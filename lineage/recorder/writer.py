@@ -19,6 +19,7 @@ from ..ledger.series import SeriesWriter
 from .contain import describe, log
 from .delivery import Delivered, file_note
 from .identity import Ids, World, place
+from .rank_page import RankPage
 from .rows import Rows
 from .settings import Settings
 from .worker import Worker
@@ -122,6 +123,8 @@ class Writer:
             tracker = trackers.adapter("local", self.ledger / "view")
         if tracker is None:
             return None
+        if self.world.rank != 0:
+            tracker = RankPage(tracker, self.journal.path.parent)
         page = trackers.Page(self.ids.run, share=frozenset(self.settings.share), ledger=str(self.ledger))
         for file in sorted({f.parent.name for f in scan.journal_files(self.ledger)}):
             page.number(file)
@@ -130,7 +133,7 @@ class Writer:
             tracker,
             page,
             on_shown=self._shown,
-            on_published=lambda file, name: self._delivered.add(file_note(file, name)),
+            on_published=lambda file, name: self._delivered.keep(file_note(file, name)),
             on_trouble=self._tracker_trouble,
         )
 
@@ -231,7 +234,7 @@ class Writer:
             self.outbox.put((file, name))
 
     def _shown(self, record: trackers.Shown, where: str | None) -> None:
-        self._delivered.add(record.id)
+        self._delivered.keep(record.id)
         payload = record.payload
         if isinstance(payload, schemas.Seal) and where is not None and self.outbox is not None:
             tracker = self.outbox.tracker
@@ -299,8 +302,6 @@ class Writer:
             if left:
                 why = TimeoutError(f"{left} items were not shown within {self.settings.exit_timeout:g} s")
                 self._tracker_trouble(why, None, False)
-            with contextlib.suppress(Exception):
-                self.outbox.tracker.close()
         self._finish_journal()
         return left
 

@@ -48,6 +48,12 @@ class Built:
         update: makes the whole update by itself, in place of `loss`, `backward` and the optimizer's step: called with
             (micro-batches, before), where `before(i)` is to be called before micro-batch i; gives the losses.
         clip: clips gradients and gives their norm; by default `clip_grad_norm_` with the recorded threshold.
+        token_losses: called with (model, micro-batch); gives the losses of the tokens that count, for the rung that
+            asks whether each token counts the same.
+        reference: a model of trusted code with the same weights, for the rung that holds the two against each other;
+            `names`, `weights`, `call` and `call_reference` as `lineage.ladder.compare_models` takes them.
+        batches: for rungs of the ladder, which have no bundle: micro-batches, or a function that gives them.
+        config: what was asked for, as `lineage.attach` takes it; it is part of the recipe that a rung was made of.
     """
 
     model: Any
@@ -59,6 +65,14 @@ class Built:
     backward: Callable[[Any, int], Any] | None = None
     update: Callable[[list[Any], Callable[[int], None]], Any] | None = None
     clip: Callable[[], Any] | None = None
+    token_losses: Callable[[Any, Any], Any] | None = None
+    reference: Any = None
+    names: Mapping[str, str] | None = None
+    weights: Mapping[str, str] | None = None
+    call: Callable[[Any, Any], Any] | None = None
+    call_reference: Callable[[Any, Any], Any] | None = None
+    batches: Any = None
+    config: Any = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -127,7 +141,7 @@ def made(returned: Any) -> Built:
                 if name not in known:
                     near = difflib.get_close_matches(str(name), known, 1)
                     meant = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known[:-1])}"
-                    raise BuildError(f"build returned {name!r}, which a replay does not know{meant}")
+                    raise BuildError(f"build returned {name!r}, which nothing here knows{meant}")
             parts = dict(returned)
         else:
             parts = {n: getattr(returned, n) for n in known if getattr(returned, n, None) is not None}

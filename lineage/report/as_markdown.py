@@ -64,7 +64,7 @@ def _block(block: Block) -> list[str]:
             )
             return [f"{escape(block.caption)}:", "", f"{fence}text", *map(clean, block.lines), fence]
         case Map():
-            return _block(Pre(f"{block.title}. {block.words}", block.lines))
+            return _block(Pre(f"{block.title}. {block.words.rstrip('.')}", block.lines))
         case Outline():
             return [f"{escape(block.caption)}:", "", *_twigs(block.twigs, "")]
         case Chart():

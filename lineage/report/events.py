@@ -44,8 +44,18 @@ def place(p: Placed) -> str:
     """Segment and ranks, or that it is in none."""
     if p.segment is None:
         return "in no segment"
-    ranks = words.numbers(p.ranks) if p.ranks else "all"
+    ranks = words.numbers(p.ranks) if p.ranks else "not known"
     return f"{p.number} / {ranks}"
+
+
+def place_words(p: Placed) -> str:
+    """The same in a sentence: `segment 2, ranks 0 to 3`; of an event of no known rank `segment 2, by its time alone, of
+    no known rank`."""
+    if p.segment is None:
+        return place(p)
+    return f"segment {p.number}, " + (
+        words.ranks(p.ranks) if p.ranks else "by its time alone, of no known rank"
+    )
 
 
 def where(p: Placed) -> str:

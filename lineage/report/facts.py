@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -149,10 +149,12 @@ class Facts:
     curves: Curves = field(repr=False)
 
 
-def gather(ledger: Ledger, found: cells_.Cells | None = None) -> Facts:
+def gather(
+    ledger: Ledger, found: cells_.Cells | None = None, findings: Collection[health.Said] | None = None
+) -> Facts:
     """Collect all facts of a ledger. Reads the ledger's files and nothing else.
 
-    `found`: its abnormal cells, where they are known already.
+    `found`: its abnormal cells, `findings`: what `health.findings` gives, where they are known already.
     """
     records, curves = ledger.records, series.read(ledger)
     graph = graph_.build(records, reached=ledger.reached)
@@ -192,7 +194,7 @@ def gather(ledger: Ledger, found: cells_.Cells | None = None) -> Facts:
         regimes=tuple((graph.number(r.segment), r.payload) for r in _known(ledger, graph, "regime")),
         events=tuple(timeline.events(records, graph, beside)),
         beside=tuple(beside),
-        findings=tuple(health.gathered(ledger, graph.segments)),
+        findings=tuple(health.gathered(ledger, graph.segments, findings)),
         notes=_notes(ledger, graph),
         coverage=coverage,
         gaps=(*gaps, *odd.odd(records), *found.notes, *([curves.left_out] if curves.left_out else [])),

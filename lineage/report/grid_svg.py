@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from .blocks import clean
 from .grid import Grid, Square
+from .words import plural
 
 WIDE, ROW, TALL = 720, 14, 560
 """Width of the squares; height of a row; most height of all rows, in units of the drawing."""
@@ -124,9 +125,11 @@ def words(grid: Grid, first: str) -> str:
     bad = sum(r.bad for r in rows)
     a, b = grid.columns[0][0], grid.columns[-1][1]
     stopped = sum(1 for r in grid.rows if any(s.kind == "stopped" for s in r.squares))
-    text = f"Map of {grid.ranks:,} ranks and steps {a:,} to {b:,}; {grid.note}. First bad: {first}. "
-    text += f"Abnormal at some step: {bad:,} ranks in {len(rows):,} of {len(grid.rows):,} rows"
-    text += (f"; in {stopped:,} rows ranks stopped recording" if stopped else "") + ". "
+    text = f"Map of {plural(grid.ranks, 'rank')} and steps {a:,} to {b:,}; {grid.note}. First bad: {first}. "
+    text += (
+        f"Abnormal at some step: {plural(bad, 'rank')} in {len(rows):,} of {plural(len(grid.rows), 'row')}"
+    )
+    text += (f"; in {plural(stopped, 'row')} ranks stopped recording" if stopped else "") + ". "
     return text + KEY
 
 

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .blocks import Written, clean
 
-NOBODY = "*Nobody has written this yet.*"
+_NOBODY = "Nobody has written this yet."
+NOBODY = f"*{_NOBODY}*"
 _BEGIN = re.compile(r"^\s*\\?<!--\s*written by people:\s*([\w-]+)\s*-->\s*$", re.I)
 _END = re.compile(r"^\s*\\?<!--\s*end of what people wrote:\s*([\w-]+)\s*-->\s*$", re.I)
 _MADE = re.compile(
     r"^\s*\\?<!--\s*made by lineage; of: (\S+); all but the parts of people: (\S+)\s*-->\s*$", re.I
 )
-_HINT = re.compile(r"<!--\s*what belongs here:.*?-->", re.S)
-_COMMENT = re.compile(r"<!--.*?-->", re.S)
+_HINT = re.compile(r"<!--\s*what belongs here:(.*?)-->", re.S)
+_FENCE, _CODE = r"^```.*?^```|^~~~.*?^~~~", r"(?<!`)(`+)(?!`)(?:(?!\n[ \t]*\n).)*?(?<!`)\2(?!`)"
+_COMMENT = re.compile(rf"({_FENCE}|{_CODE})|<!--.*?-->", re.S | re.M)
+"""a comment, or code in which one is text"""
+
+
+class _Mark(str):
+    """Stands for a mark among the lines outside of the parts, where it is no text."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -50,19 +59,22 @@ def sealed(markdown: str, of: str) -> str:
     return f"{markdown.rstrip()}\n\n<!-- {made} -->\n"
 
 
-def read(markdown: str, titles: Mapping[str, str], headings: Sequence[str]) -> Found:
+def read(
+    markdown: str, titles: Mapping[str, str], headings: Sequence[str], hints: Collection[str] = ()
+) -> Found:
     """Find what people wrote. `titles`: key -> heading of the section that holds nothing else; `headings`: all that
-    a page may have, as they stand in it.
+    a page may have, as they stand in it; `hints`: what stands in the comments of parts that nobody wrote yet.
 
     A part whose end is not marked any more ends before the next heading of the page; one without any mark is what
     stands under its heading.
     """
     cut = {f"## {h}" for h in headings}
-    parts, outside, of, digest = _split(markdown.splitlines(), cut)
+    parts, outside, of, digest = _split(_lines(markdown), cut)
     for key, title in titles.items():
         if key not in parts and (under := _under(outside, f"## {title}", cut)) is not None:
             parts[key] = under
-    kept = {k: t for k, text in parts.items() if (t := _text(text))}
+    told = {_plain(h) for h in hints}
+    kept = {k: t for k, text in parts.items() if (t := _text(text, told))}
     lost = tuple(k for k in titles if k not in parts)
     return Found(kept, of, digest is not None and digest == _digest(outside), lost)
 
@@ -95,9 +107,9 @@ def _split(
         if begin := _BEGIN.match(line):
             close(marked=False)
             key = begin[1].lower()
-            outside.append(f"begin {key}")
+            outside.append(_Mark(f"begin {key}"))
         elif end := _END.match(line):
-            outside.append(f"end {end[1].lower()}")
+            outside.append(_Mark(f"end {end[1].lower()}"))
             close(marked=key == end[1].lower())
         elif made := _MADE.match(line):
             close(marked=False)
@@ -116,17 +128,32 @@ def _under(lines: Sequence[str], heading: str, cut: set[str]) -> list[str] | Non
     if at is None:
         return None
     rest = lines[at + 1 :]
-    return list(rest[: next((i for i, line in enumerate(rest) if line.strip() in cut), len(rest))])
+    under = rest[: next((i for i, line in enumerate(rest) if line.strip() in cut), len(rest))]
+    return [line for line in under if not isinstance(line, _Mark)]
 
 
-def _text(lines: Sequence[str]) -> str:
-    """What a person wrote; empty where nothing stands there but what the layer had put there."""
-    text = "\n".join(line for line in lines if line.strip() != NOBODY).strip("\n")
-    return text if _HINT.sub("", text).strip() else ""
+def _text(lines: Sequence[str], hints: Collection[str]) -> str:
+    """What a person wrote; empty where nothing stands there but what the layer had put there.
+
+    Who writes into the comment of the hint has written, too.
+    """
+    text = "\n".join(line for line in lines if line.strip().strip("*_") != _NOBODY).strip("\n")
+    left = _HINT.sub(lambda m: "" if _plain(m[1]) in hints else m[0], text)
+    return text if left.strip() else ""
+
+
+def _plain(text: str) -> str:
+    """Words, however an editor broke their lines."""
+    return " ".join(text.split())
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as editors count them: other characters that Python takes for an end of one belong to what people wrote."""
+    return re.split("\r\n|\r|\n", text)
 
 
 def _made(markdown: str) -> str:
-    return _digest(_split(markdown.splitlines(), set())[1])
+    return _digest(_split(_lines(markdown), set())[1])
 
 
 def _digest(lines: Sequence[str]) -> str:
@@ -139,8 +166,13 @@ def as_html(block: Written) -> str:
     """A part as HTML: its Markdown, with all HTML in it escaped, no images, and headings below those of the page."""
     from markdown_it import MarkdownIt
 
-    text = _COMMENT.sub("", block.text)
-    safe = "\n".join(map(clean, text.splitlines()))
+    text = _COMMENT.sub(lambda m: m[1] or "", block.text)
+    safe = "\n".join(map(clean, _lines(text)))
+    if not safe.strip() and block.text.strip():
+        return (
+            "<p><em>What people wrote here stands in a comment, which is not shown.</em> Take it out of its marks "
+            "<code>&lt;!--</code> and <code>--&gt;</code> in the Markdown beside this page, and make both again.</p>"
+        )
     if not safe.strip():
         where = (
             f"Write it into the Markdown beside this page, at <code>{block.key}</code>, and make both again."

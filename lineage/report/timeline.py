@@ -175,6 +175,11 @@ def _replay(p: schemas.Replay) -> tuple[str, str]:
     return f"step {p.first_bad_step:,} made again", f"{with_}: {p.result.replace('_', ' ')}{told}{confounded}"
 
 
+def _rung(p: schemas.Rung) -> tuple[str, str]:
+    of = f" of {p.recipe.built_by}" if p.recipe is not None and p.recipe.built_by else ""
+    return f"rung {p.rung.replace('_', ' ')}{of}", words.shorten(f"{p.outcome.replace('_', ' ')}: {p.text}")
+
+
 def _degraded(p: schemas.Degraded) -> tuple[str, str]:
     return "layer degraded", words.shorten(f"{p.part}: {p.error}; {p.consequence} ({p.code})")
 
@@ -197,6 +202,7 @@ _READERS: dict[str, Callable[..., tuple[str, str]]] = {
     "preserved": _preserved,
     "bundle": _bundle,
     "replay": _replay,
+    "rung": _rung,
     "degraded": _degraded,
     "evaluation": _evaluation,
 }

@@ -1,13 +1,15 @@
 """A process that forks training loops on request, each of which meets a bad step and is killed around it.
 
-On stdin, one line per loop: its ledger root. On stdout, each line one unbuffered write: `pid <pid>`, `ack <record id>`
-when a call that wrote a record has returned, `bad` when the bad step's block has been left, `dead <status>`.
+On stdin, one line per loop: `late <ledger root>`, or `early <ledger root>` for one that does not wait until its
+environment is on record. On stdout, each line one unbuffered write: `pid <pid>`, `ack <record id> <kind>` when a call
+that wrote a record has returned, `bad` when the bad step's block has been left, `dead <status>`.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from typing import Any
 
@@ -23,6 +25,8 @@ from tests.ledger.dying_writer import say
 from tests.ledger.helpers import reap
 
 BAD = 3
+LONGEST = 120
+"""Seconds that a loop lives at most."""
 
 
 def acknowledged() -> None:
@@ -31,14 +35,15 @@ def acknowledged() -> None:
 
     def told(self: Any, *args: Any, **kwargs: Any) -> Any:
         record = write(self, *args, **kwargs)
-        say(f"ack {record.id}")
+        say(f"ack {record.id} {record.payload.kind}")
         return record
 
     Writer.write = told  # type: ignore[method-assign]
 
 
-def train_until_killed(root: str) -> None:
+def train_until_killed(root: str, *, early: bool) -> None:
     """Real steps of a small model; the third loss is NaN, and the gate holds its update back."""
+    signal.alarm(LONGEST)  # a loop that nobody kills must not hold its watcher up
     os.chdir(root)
     model = torch.nn.Linear(64, 64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -55,7 +60,9 @@ def train_until_killed(root: str) -> None:
             st.loss(loss)
         if step == BAD:
             say("bad")
-        if step == BAD - 1:  # a bundle of the first seconds waits for what is said of the environment
+        if (
+            step == BAD - 1 and not early
+        ):  # a bundle of the first seconds waits for what is said of the environment
             rec.surroundings.wait_written(60.0)
 
 
@@ -67,7 +74,8 @@ def main() -> None:
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            train_until_killed(line.strip())
+            when, _, root = line.strip().partition(" ")
+            train_until_killed(root, early=when == "early")
             os._exit(1)
         say(f"pid {pid}")
         say(f"dead {reap(pid)}")

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 from lineage.bundle.tree import LeftOut, Packing, unpack
+from lineage.recorder.captured import size_of
 
 
 class Pair(NamedTuple):
@@ -45,12 +46,20 @@ def there_and_back(value: Any, notes: list[str] | None = None) -> Any:
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
+        if a.layout != b.layout:
+            return False
+        if a.layout == torch.sparse_coo:
+            return a.is_coalesced() == b.is_coalesced() and same(a.to_dense(), b.to_dense())
+        if str(a.layout).startswith("torch.sparse"):
+            return same(a.to_dense(), b.to_dense())
         if a.is_nested:
             return all(map(same, a.unbind(), b.unbind())) and a.layout == b.layout
-        bits = [t.reshape(-1).contiguous().view(torch.uint8) if t.numel() else t for t in (a, b)]
+        bits = [
+            t.resolve_conj().reshape(-1).contiguous().view(torch.uint8) if t.numel() else t for t in (a, b)
+        ]
         return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*bits)
     if isinstance(a, numpy.ndarray):
-        return bool(a.dtype == b.dtype and (a == b).all())
+        return bool(a.dtype == b.dtype and a.shape == b.shape and (a == b).all())
     if isinstance(a, float):
         return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
     if isinstance(a, collections.abc.Mapping):
@@ -88,6 +97,24 @@ VALUES: dict[str, Any] = {
     "an array": {"x": numpy.arange(6, dtype=numpy.int32).reshape(2, 3)},
     "jagged": torch.nested.nested_tensor([torch.arange(3), torch.arange(5)], layout=torch.jagged),
     "nested": torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)]),
+    "sparse": {
+        "coo": torch.tensor([[0.0, 2.0], [float("nan"), 0.0]]).to_sparse(),
+        "twice": torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 3)),
+        "csr": torch.eye(3).to_sparse_csr(),
+        "csc": torch.eye(3).to_sparse_csc(),
+        "bsr": torch.eye(4).to_sparse_bsr((2, 2)),
+    },
+    "complex": {
+        "c128": torch.tensor([1 + 2j], dtype=torch.complex128),
+        "conj": torch.tensor([1 + 2j]).conj(),
+    },
+    "arrays of no numbers": {
+        "texts": numpy.array([["ab", "c"], ["", "déf"]]),
+        "bytes": numpy.array([b"ab", b"c"]),
+        "objects": numpy.array(["a", None, 3], dtype=object),
+        "times": numpy.array(["2026-01-01", "2026-11-30"], dtype="datetime64[D]"),
+        "complex": numpy.ones(2, dtype=numpy.complex128),
+    },
 }
 
 
@@ -109,6 +136,68 @@ def test_a_tensor_that_stands_twice_is_kept_once_and_is_one_tensor_again() -> No
     assert again["ids"] is again["labels"]
 
 
+def test_parts_that_are_made_on_the_way_never_stand_for_one_another() -> None:
+    """Tensors made of arrays, and parts of nested tensors, live no longer than the packing unless it holds them."""
+    value = {
+        "arrays": [numpy.full(3, i, dtype=numpy.float32) for i in range(50)],
+        "nested": [torch.nested.nested_tensor([torch.full((2,), float(i))]) for i in range(50)],
+        "sparse": [(torch.eye(2) * i).to_sparse() for i in range(1, 50)],
+    }
+    assert same(value, there_and_back(value))
+
+
+class Slotted:
+    __slots__ = ("ids", "x")
+
+    def __init__(self) -> None:
+        self.x, self.ids = torch.arange(3), [1, 2, 3]
+
+
+class Graph:
+    """As a batch of torch_geometric: its tensors lie in a private mapping."""
+
+    def __init__(self) -> None:
+        self._store = {"x": torch.arange(3), "edges": torch.zeros(2, 3)}
+
+
+class Refusing:
+    """One of its properties cannot be read."""
+
+    def __init__(self) -> None:
+        self.x = torch.arange(3)
+
+    @property
+    def data(self) -> Any:
+        raise RuntimeError("no")
+
+
+class Unreadable:
+    """Asked for any attribute, it raises what no attribute raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_a_part_that_cannot_be_read_costs_no_other_part() -> None:
+    """It is left out and said so."""
+    packing = Packing()
+    node = packing.pack("b", {"x": torch.arange(3), "odd": Unreadable()})
+    assert torch.equal(unpack(node, packing.tensors)["x"], torch.arange(3))
+    assert list(packing.left_out) == ["b.odd"]
+
+
+@pytest.mark.parametrize("batch", [Slotted(), Graph(), Refusing()])
+def test_objects_of_any_make_are_kept_with_their_tensors(batch: Any) -> None:
+    """Slots, private fields, and properties that raise: the tensors are there, and their bytes are counted."""
+    packing = Packing()
+    node = packing.pack("b", batch)
+    again = unpack(node, packing.tensors)
+    x = again._store["x"] if hasattr(again, "_store") else again.x
+    assert torch.equal(x, torch.arange(3))
+    assert packing.left_out == {}
+    assert size_of(batch) >= 24
+
+
 def test_the_layout_of_memory_comes_back() -> None:
     """Kernels choose by strides: channels-last stays so."""
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
@@ -118,9 +207,9 @@ def test_the_layout_of_memory_comes_back() -> None:
 
 
 def test_what_cannot_be_kept_is_said_and_its_place_refuses_to_be_a_value() -> None:
-    """Sparse tensors, objects without fields, generators."""
+    """Tensors without content, objects without fields, generators."""
     packing = Packing()
-    value = {"s": torch.eye(3).to_sparse(), "g": (i for i in range(3)), "f": len, "x": torch.ones(1)}
+    value = {"s": torch.ones(3, device="meta"), "g": (i for i in range(3)), "f": len, "x": torch.ones(1)}
     node = packing.pack("b", value)
     assert set(packing.left_out) == {"b.s", "b.g", "b.f"}
     notes: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,59 @@ def test_a_page_that_cannot_be_reached_is_no_anchor(behind: tuple[Path, str]) ->
     assert done.returncode == 1
     assert "not available" in done.stdout
     assert journals(ledger) == before
+
+
+def page_of(store: Store, run_id: str) -> tuple[dict[str, str], list[Any], list[Any]]:
+    """Tags, points of the regime and models of a run's page."""
+    run, client = store.client.get_run(run_id), store.client
+    outputs = getattr(run, "outputs", None)
+    models = sorted((m.model_id, m.step) for m in outputs.model_outputs) if outputs else []
+    points = client.get_metric_history(run_id, "lineage/regime")
+    return run.data.tags, sorted((m.step, m.value) for m in points), models
+
+
+def test_two_syncs_at_once_leave_one_page_with_each_thing_once(
+    store: Store, behind: tuple[Path, str]
+) -> None:
+    """One of them does the work; another that meets it says so, and what to do."""
+    ledger, run_id = behind
+    code = "from lineage.cli import main; main()"
+    command = [sys.executable, "-c", code, "sync", str(ledger), "--uri", store.uri, "--json"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [json.loads(p.communicate(timeout=600)[0])[0] for p in both]
+    whole = [s for s in said if not s["problems"]]
+    assert whole
+    met = [s["problems"] for s in said if s["problems"]]
+    assert all(len(p) == 1 and "another `lineage sync` is at work on this page" in p[0] for p in met)
+    page = page_of(store, run_id)
+    assert len([k for k in page[0] if k.startswith("lineage/regime/")]) == 1
+    assert [step for _, step in page[2]] == [4]
+    assert len(only(ledger.parent).of("anchor")) == 1
+    assert lineage("sync", str(ledger), "--uri", store.uri).returncode == 0
+    assert page_of(store, run_id) == page
+
+
+def test_a_sync_leaves_a_page_alone_that_another_process_works_on(
+    store: Store, behind: tuple[Path, str], tmp_path: Path
+) -> None:
+    """Another sync, or training itself: two that number tags would write over each other."""
+    ledger, run_id = behind
+    opened = only(ledger.parent)
+    (alias,) = opened.of("run")[0].payload.aliases
+    with Delivered(ledger, alias).alone():
+        done = lineage("sync", str(ledger), "--uri", store.uri)
+    assert done.returncode == 1
+    assert "another `lineage sync` is at work" in " ".join(done.stdout.split())
+    held = layout.journal_folder(ledger) / opened.of("run")[0].file
+    fd = os.open(held, os.O_RDWR)
+    layout.hold(fd)
+    try:
+        busy = sync(opened, alias, uri=store.uri)
+    finally:
+        os.close(fd)
+    assert "a process that trains shows this page" in busy.problems[0]
+    assert "lineage/run" not in store.client.get_run(run_id).data.tags
+    assert sync(opened, alias, uri=store.uri).problems == []
 
 
 def two_offline_segments(home: Path) -> tuple[list[Any], Any]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lineage.ledger import series, tables
+from lineage.ledger import series, streams, tables
 from lineage.ledger.series import SeriesWriter
 from lineage.ledger.verify import verify
 
@@ -55,13 +55,44 @@ def test_a_stream_is_parsed_once_while_it_stays_as_it_is_within_a_bound(
 ) -> None:
     w = writer(tmp_path)
     w.write(probes(2))
-    first = series.read_stream(w.path)
-    assert series.read_stream(w.path) is first
+    first = streams.read_kept(w.path)
+    assert streams.read_kept(w.path) is first
     w.write(probes(2, first=2))
-    assert series.read_stream(w.path).num_rows == 4
-    monkeypatch.setattr(series, "KEPT_BYTES", 0)
-    assert series.read_stream(w.path).num_rows == 4
-    assert series._kept == {}
+    assert streams.read_kept(w.path).num_rows == 4
+    monkeypatch.setattr(streams, "KEPT_BYTES", 0)
+    assert streams.read_kept(w.path).num_rows == 4
+    assert streams._kept == {}
+
+
+def test_a_stream_of_many_batches_is_one_piece_when_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "TOGETHER", 3)
+    w = writer(tmp_path)
+    for n in range(8):
+        w.write([{**row, "step": n} for row in ODD])
+    table = streams.read(w.path)
+    assert {c.num_chunks for c in table.columns} == {1}
+    assert table["step"].to_pylist() == [n for n in range(8) for _ in ODD]
+    assert repr(table["value"].to_pylist()[: len(ODD)]) == repr([r["value"] for r in ODD])
+    assert streams.fault(w.path) is None
+
+
+def test_batches_whose_parts_do_not_fit_are_not_copied_and_are_told_as_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "TOGETHER", 2)
+    w = writer(tmp_path)
+    for n in range(6):
+        w.write([{**row, "step": n, "signal": "abcdefgh"} for row in ODD])
+    ends = b"".join((8 * n).to_bytes(4, "little") for n in range(len(ODD) + 1))
+    data = w.path.read_bytes()
+    at = data.rindex(ends)
+    w.path.write_bytes(data[: at + len(ends) - 4] + (1 << 30).to_bytes(4, "little") + data[at + len(ends) :])
+    table = streams.read(w.path)
+    assert table.num_rows == 6 * len(ODD)
+    assert max(c.num_chunks for c in table.columns) > 1
+    assert "cannot be read" in (series.fault(w.path) or "")
 
 
 def test_the_stream_is_one_that_any_arrow_reader_reads(tmp_path: Path) -> None:

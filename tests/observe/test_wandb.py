@@ -271,3 +271,12 @@ def test_two_runs_of_one_script_with_other_configs_are_told_apart_by_the_command
     assert "0.1" in words
     assert "0.01" in words
     assert "not shown" in words
+
+
+def test_a_run_object_that_was_made_without_a_project_is_observed(observed: Observed) -> None:
+    run = wandb.Run(settings=wandb.Settings(mode="offline", run_id="bare"))
+    wandb_copies = lineage.observe.light.wandb_copies
+    wandb_copies.logged((run, {"loss": 1.0}), {}, None)
+    observed.settle()
+    (ledger,) = observed.end()
+    assert [r["value"] for r in ledger.series("metrics").to_pylist()] == [1.0]

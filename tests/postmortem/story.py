@@ -83,7 +83,7 @@ class Story(Case):
 
     def postmortem(self, out: Path) -> str:
         """Make the page."""
-        done = self.run("postmortem", self.path, "--out", out)
+        done = self.run("postmortem", os.path.relpath(self.path, self.folder), "--out", out)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

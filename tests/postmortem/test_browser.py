@@ -62,6 +62,26 @@ def test_nothing_is_wider_than_a_phone_a_screen_or_a_sheet(
     page.close()
 
 
+TOO_WIDE = """[...document.querySelectorAll("table[role=table]")]
+    .filter(t => t.scrollWidth > t.parentElement.clientWidth).map(t => t.caption.innerText)"""
+
+
+@pytest.mark.parametrize(("width", "media"), [(1280, "screen"), (718, "print")])
+def test_no_column_of_a_table_is_cut_off_where_a_row_has_long_words(
+    browser: Any, html: str, width: int, media: str
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    page.emulate_media(media=media)
+    page.goto(html)
+    page.evaluate(
+        """document.querySelectorAll("#phases tbody td[data-label=Hardware]").forEach(
+        td => td.textContent = "16 ranks, 2 nodes; data-parallel sharding DistributedDataParallel")"""
+    )
+    assert page.evaluate("document.querySelectorAll('#phases td').length") > 8
+    assert page.evaluate(TOO_WIDE) == []
+    page.close()
+
+
 def test_the_page_asks_for_nothing_and_reports_no_error(browser: Any, html: str) -> None:
     page = browser.new_page()
     asked: list[str] = []

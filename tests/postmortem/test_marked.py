@@ -29,8 +29,11 @@ def page(parts: dict[str, str], made: str = "made by the layer") -> str:
     return marked.sealed(as_markdown.document("Title", sections), "incident-1")
 
 
+HINTS = ["three lines", "one a line"]
+
+
 def read(text: str) -> marked.Found:
-    return marked.read(text, TITLES, HEADINGS)
+    return marked.read(text, TITLES, HEADINGS, HINTS)
 
 
 @pytest.mark.parametrize("parts", [{}, MINE, {"summary": "only this"}, {**MINE, "my-own": "more"}])
@@ -79,10 +82,47 @@ BEGIN, END = "<!-- written by people: summary -->", "<!-- end of what people wro
 )
 def test_a_part_is_found_after_a_heavy_edit_and_the_page_is_known_to_be_touched(edit: object) -> None:
     found = read(edit(page(MINE)))  # type: ignore[operator]
-    assert MINE["summary"] in found.parts["summary"]
+    assert found.parts["summary"].strip() == MINE["summary"]
     assert found.parts["actions"] == MINE["actions"]
     assert not found.untouched
     assert "made by the layer" not in "".join(found.parts.values())
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda t: t.replace("three lines", "three lines: shard 7 was broken"),
+        lambda t: t.replace("<!-- what belongs here: three lines -->", "<!-- what belongs here: shard 7 -->"),
+        lambda t: t.replace("three lines -->", "three lines\n\nshard 7 was broken"),
+        lambda t: t.replace("what belongs here: three lines", "shard 7 was broken"),
+        lambda t: t.replace(marked.NOBODY, f"{marked.NOBODY} shard 7", 1),
+    ],
+    ids=["into the hint", "in its place", "without its end", "without its name", "behind nobody"],
+)
+def test_what_was_written_into_the_hint_or_beside_it_is_kept(edit: object) -> None:
+    found = read(edit(page({})))  # type: ignore[operator]
+    assert "shard 7" in found.parts["summary"]
+    assert list(found.parts) == ["summary"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda t: t.replace("*Nobody has written this yet.*", "_Nobody has written this yet._"),
+        lambda t: t.replace("three lines", "three\n     lines"),
+    ],
+    ids=["other emphasis", "broken lines"],
+)
+def test_what_a_formatter_makes_of_an_empty_part_is_nobodys_words(edit: object) -> None:
+    found = read(edit(page({})))  # type: ignore[operator]
+    assert (dict(found.parts), found.untouched) == ({}, True)
+
+
+def test_characters_that_only_python_takes_for_line_ends_are_kept() -> None:
+    odd = {"summary": "a\u2028b\x0bc\x0cd\x85e\x1cf\u2029g"}
+    once = page(odd)
+    assert (read(once).parts, read(once).untouched) == (odd, True)
+    assert page(dict(read(once).parts)) == once
 
 
 def test_a_part_that_stands_twice_is_kept_twice() -> None:
@@ -142,6 +182,22 @@ def test_no_word_is_lost_whatever_lines_are_cut_moved_and_added(data: st.DataObj
 )
 def test_a_part_as_html_runs_and_loads_nothing(text: str, not_there: str) -> None:
     assert not_there not in marked.as_html(Written("summary", "", text))
+
+
+@pytest.mark.parametrize(
+    "code", ["`<!-- x -->`", "``a ` <!-- x -->``", "```\n<!-- x -->\n```", "~~~\n<!-- x -->\n~~~"]
+)
+def test_a_comment_within_code_of_people_is_shown_as_code(code: str) -> None:
+    html = marked.as_html(Written("summary", "", f"{code}\n\n<!-- hidden -->"))
+    assert "&lt;!-- x --&gt;" in html
+    assert "hidden" not in html
+
+
+def test_a_part_that_stands_in_a_comment_is_told_apart_from_one_that_nobody_wrote() -> None:
+    within = marked.as_html(Written("summary", "", "<!-- shard 7 -->"))
+    assert "in a comment, which is not shown" in within
+    assert "Nobody has written" not in within
+    assert "Nobody has written" in marked.as_html(Written("summary", "", ""))
 
 
 def test_tables_and_code_of_people_can_be_reached_by_the_keyboard_and_read_aloud() -> None:

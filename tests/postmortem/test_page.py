@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+import schemas
+from lineage.cli import postmortem as command
+from lineage.cli.common import Subject
+from lineage.ledger import blanked
 from lineage.ledger.reader import Ledger
+from lineage.report import postmortem
+from lineage.report.postmortem import five
 from tests.report import pages as reading
 
 from .story import HOSTILE, Story
@@ -90,6 +97,32 @@ def test_every_kept_thing_and_bundle_stands_with_its_digest(story: Story, pages:
         roots = [r.payload.root for r in (*story.ledger.of("preserved"), *story.ledger.of("bundle"))]
         assert len(roots) >= 5
         assert all(root in page for root in roots)
+
+
+def test_every_command_on_the_page_names_the_ledger_so_that_it_works_from_any_folder(
+    early: Story, tmp_path: Path
+) -> None:
+    early.postmortem(tmp_path)  # named by a path that holds in one folder alone
+    text = (tmp_path / "postmortem.md").read_text()
+    said = [shlex.split(c) for c in re.findall(r"`(lineage [^`]+)`", text)]
+    named = [word for words in said for word in words if "runs/" in word]
+    assert len(named) > 3
+    assert all(word.startswith(early.path) for word in named), named
+
+
+def test_a_killed_run_and_a_title_that_no_tracker_got_are_told_by_what_is_on_record(early: Story) -> None:
+    ledger = early.ledger
+    (life,) = (r for r in ledger.records if r.kind == "incident")
+    assert "no end of it is on record" not in str(_five(ledger, life))
+    ledger.records = [r for r in ledger.records if r.kind != "segment_end"]
+    life.payload.__dict__["title"] = blanked.NOT_SHARED  # as a ledger that was pulled has it
+    assert "no end of it is on record: killed, or still running" in str(_five(ledger, life))
+    given = command.gather(Subject(ledger), life.payload.uid)
+    assert postmortem.title(given) == f"Post-mortem of {ledger.run}: rank 0, step 12: loss is NaN"
+
+
+def _five(ledger: Ledger, life: schemas.Record) -> list[object]:
+    return list(five.lines(command.gather(Subject(ledger), life.payload.uid)))
 
 
 def test_the_timeline_names_who_said_what_and_leaves_the_rest_to_the_layer(text: str) -> None:

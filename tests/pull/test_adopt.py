@@ -61,6 +61,20 @@ def test_values_keep_their_steps_and_a_value_that_is_infinite_is_the_first_bad_o
     assert "step 35" in lineage("first-bad", out).stdout
 
 
+def test_what_was_logged_is_not_taken_for_a_signal_that_the_layer_read_itself(
+    bare_wandb: list[str], tmp_path: Path
+) -> None:
+    """The signals of a pulled ledger are copies of what was logged: to be like them shows nothing."""
+    out = tmp_path / "pulled"
+    asked(0, "pull", bare_wandb[1], "--out", out)
+    told = lineage("check", out).stdout
+    assert "signal of the layer" not in told
+    assert "own signals of this segment are not here" in told
+    series = [s for segment in asked(0, "check", out, "--json")["segments"] for s in segment["series"]]
+    assert {s["by"] for s in series} == {"wandb"}
+    assert {s["definition"] for s in series} == {"not shown"}
+
+
 def test_a_rate_above_the_one_that_the_config_asked_for_then_is_a_contradiction(
     bare_wandb: list[str], tmp_path: Path
 ) -> None:

@@ -58,6 +58,19 @@ def test_a_segment_whose_folder_is_gone_is_named_by_its_lines_and_nothing_stands
     assert {r.id for r in here} <= {r.id for r in offline.original.records}
 
 
+def test_an_audit_of_a_part_says_nothing_of_what_was_left_undone(offline: Trained, tmp_path: Path) -> None:
+    """A restart, a comparison or an owner may stand in the lines that are not there: none is said to be missing."""
+    alone = tmp_path / "part" / Path(offline.sources[1]).name
+    shutil.copytree(offline.sources[1], alone)
+    done = lineage("audit", alone)
+    assert done.returncode == 4
+    assert "not all there" in done.stdout
+    found = asked(4, "audit", alone)
+    assert found["unread"]
+    assert {"LIN-I004", "LIN-U001", "LIN-U003", "LIN-U007", "LIN-U031"} <= set(found["not_judged"])
+    assert not {f["code"] for f in found["findings"]} & set(found["not_judged"])
+
+
 def test_a_log_that_is_cut_off_is_read_as_far_as_it_goes_and_lacks_its_anchor_aloud(
     offline: Trained, tmp_path: Path
 ) -> None:

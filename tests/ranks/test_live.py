@@ -129,6 +129,29 @@ def test_what_lasts_is_told_once_and_the_ledger_is_read_from_the_last_digest_on(
     assert [a.code for a in side.of("alarm")] == ["LIN-A007", "LIN-A007"]
 
 
+def test_the_odd_rank_hears_of_it_at_its_next_digest_and_the_others_do_not(
+    side: Side, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Through the store, once, with the step of the digest: so that each can keep its own evidence."""
+    rows = [state(r, s, s * 10 + (r == 2 and s > 1)) for r in ALL.ranks for s in (1, 2)]
+    rows_of(monkeypatch, rows, {0, 1, 2})
+    for step in (1, 2):
+        side.look(step, {1: SAME, 2: OTHER if step > 1 else SAME})
+    (raised,) = side.live.alarms()
+    assert (raised.own, raised.step) == (True, 2)
+    heard = {}
+    for rank in (1, 2):
+        other = Side(tmp_path)
+        other.live._rank, other.live._store = rank, side.live._store
+        other.live._exchange(3, {ALL: SAME})
+        other.live._exchange(4, {ALL: SAME})
+        heard[rank] = other.live.alarms()
+        assert other.written == [], "the alarm is on record once"
+    assert heard[1] == []
+    (found,) = heard[2]
+    assert (found.own, found.step, found.alarm.tensors) == (False, 2, ["w"])
+
+
 def test_ranks_are_named_without_the_tensors_where_their_rows_are_elsewhere(
     side: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:

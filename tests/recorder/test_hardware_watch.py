@@ -254,9 +254,22 @@ def test_a_machine_without_gpu_says_so_once_and_goes_on(
     coverage = only(root).last("coverage").payload
     about = [t for t in [*coverage.recorded, *coverage.gaps, *coverage.missing] if "hardware" in t]
     assert about == [
-        f"hardware events: the kernel's log ({tmp_path / 'kmsg'}), no NVIDIA driver on this node",
+        f"hardware events: the kernel's log ({tmp_path / 'kmsg'}); no GPU is watched: no NVIDIA driver on this node",
     ]
     assert only(root).of("event") == []
+    (said,) = ledger_events.watch(only(root))
+    assert said.startswith("segment 1: ")
+    assert said.endswith("no GPU is watched: no NVIDIA driver on this node")
+
+
+def test_what_was_watched_is_said_of_each_segment_where_no_event_is_on_record(
+    fake: FakeNvml, tmp_path: Path
+) -> None:
+    """A watch that was off, or of which no word is left, is not told as a machine on which nothing happened."""
+    root, loop = tmp_path / "runs", Loop()
+    with attach(loop, root, hardware_every=0) as rec:
+        loop.run(rec, 2)
+    assert ledger_events.watch(only(root)) == ["segment 1: no watch over its nodes is on record"]
 
 
 def test_a_gpu_without_the_binding_is_missing_with_the_line_that_adds_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -131,6 +132,8 @@ def test_training_goes_on_while_the_receiver_does_not_answer(receiver: Receiver,
         assert receiver.asked == 1
     assert len(losses) == 15
     assert not receiver.got
+    (said,) = [r.payload for r in only(tmp_path).of("degraded") if r.payload.part == "webhook"]
+    assert re.search(r"had not taken \d+ posts when the run ended", said.error)
     assert len(only(tmp_path).of("alarm")) > 0
 
 
@@ -156,6 +159,23 @@ def test_a_post_is_tried_three_times_at_most_and_a_refused_one_once(
     assert receiver.asked == asked
     assert hook.sent == (200 in answers)
     assert bool(trouble) == (200 not in answers)
+
+
+def test_what_goes_to_this_machine_goes_past_the_proxies_of_the_environment(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain HTTP is allowed on this machine alone, and a proxy is another one that reads it."""
+    other = Receiver()
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{other.port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    try:
+        hook = webhook.Webhook(receiver.url, "run", "/l")
+        hook._post_and_tell(b"{}")
+    finally:
+        other.close()
+    assert (receiver.asked, other.asked) == (1, 0)
 
 
 def test_posts_are_dropped_and_not_piled_up(receiver: Receiver) -> None:

@@ -11,7 +11,7 @@ import schemas as s
 from lineage.ledger.files import root_of
 from schemas import Scalar
 
-from . import golden_incidents, golden_replays
+from . import golden_incidents, golden_replays, golden_rungs
 
 
 def uid(n: int) -> str:
@@ -522,6 +522,7 @@ def second_half() -> list[tuple[int | None, s.Model]]:
         ),
         (None, event()),
         *golden_incidents.payloads(uid, sha),
+        *golden_rungs.payloads(uid, sha),
         *golden_replays.payloads(uid, sha),
         *golden_replays.payloads(uid, sha),
         (

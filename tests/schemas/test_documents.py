@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import schemas
@@ -53,15 +54,19 @@ def test_the_page_lists_every_field_of_the_envelope_and_every_column_of_the_seri
         assert columns.split(", ") == schema.names
 
 
-def test_every_code_has_a_section_with_its_title_and_what_to_do() -> None:
-    text = (DOCS / "codes.md").read_text()
-    sections = dict(re.findall(r"^## (LIN-\w+)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
-    assert list(sections) == list(schemas.CODES), "one section per code, in the order of schemas/codes.py"
-    for code, body in sections.items():
-        title = schemas.CODES[code]
-        assert body.startswith(f"**{title[0].upper()}{title[1:]}.**"), code
-        assert "\nWhat to do: " in body, code
-        assert schemas.page(code).endswith(f"#{code.lower()}")
+def test_every_code_has_a_page_with_all_its_parts_and_the_document_is_made_of_them() -> None:
+    pages = schemas.all_explained()
+    assert [p.code for p in pages] == list(schemas.CODES)
+    data = tomllib.loads((DOCS.parent / "schemas" / "code_pages.toml").read_text())
+    assert list(data["code"]) == list(schemas.CODES), "one entry per code, in the order of schemas/codes.py"
+    words = list(schemas.severity_words())
+    for p in pages:
+        assert p.severity, p.code
+        assert list(p.severity) == [w for w in words if w in p.severity], f"{p.code}: the gravest first"
+        assert all((p.found, p.matters, p.next, p.shown_by)), p.code
+        assert schemas.page(p.code).endswith(f"/codes/{p.code.lower()}.html")
+    wanted = schemas.codes_page()
+    assert (DOCS / "codes.md").read_text() == wanted, "run `lineage explain --write docs/codes.md`"
 
 
 def test_links_within_the_documents_lead_somewhere() -> None:

@@ -2,13 +2,13 @@
 
 | record | place |
 |---|---|
-| run, segment, config, code | tag `lineage/run`, tags `lineage/segment/<NNN>`, `lineage/config_<NNN>.json` |
+| run, segment, config, code | tags `lineage/run`, `fork_of`, `segment/<NNN>`; `lineage/config_<NNN>.json`; `campaign` |
 | drift, mitigation | tags `lineage/drift/<NNN>`, `lineage/mitigation/<NNN>`: params never change |
-| regime | metric `lineage/regime` at its step, tags `lineage/regime/<NNN>`, artifact `lineage/regimes.json` |
-| verdict | the description, tags `lineage/status`, `lineage/broken_since_step`, `lineage/claims/<claim>` |
+| regime | metric `lineage/regime` at its step, tags `lineage/regime/<NNN>`, `lineage/regimes.json`, a dataset |
+| verdict | the description, tags `lineage/{status,verdict,advice,broken_since_step}`, `lineage/claims/<claim>` |
 | alarm, first bad | tags `lineage/first_non_finite`, `lineage/first_bad`, `lineage/alarm/<NNN>` |
 | checkpoint | a LoggedModel without weights; parents as inputs of the run |
-| checkpoint mark | tags `lineage/mark/<checkpoint>/<mark>`, `lineage/quarantined`, and on the LoggedModel |
+| checkpoint mark | tags `lineage/mark/<checkpoint>/<mark>`, `lineage/quarantined`, the LoggedModel, the description |
 | seal | tag `lineage/anchor`: the newest root |
 | segment_end | the last point of the metric `lineage/regime` |
 | coverage, finding, degraded, tracker note | tags in words |
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextvars
 import json
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -31,7 +30,8 @@ from typing import Any
 from .. import text
 from .._rooms import schemas
 from ..base import PREFIX, Page, Shown, TrackerRefused
-from . import checkpoints, layout, note
+from . import altered, checkpoints, datasets, flag, layout
+from .campaign import Campaign
 from .limits import TAG_LIMIT, dumps, fit_json, fit_text, key, size
 from .numbered import content, find, find_same, following, held, segment_number, slot
 from .store import Point, RunFacts, Store, is_http, mask_uri, open_store
@@ -74,6 +74,8 @@ class MlflowTracker:
                 "an mlflow.entities.Run, or (MlflowClient, run_id)."
             )
         self._made: Store | None = None
+        self._asked: dict[str, str] = {}
+        self._campaign = Campaign(self._uri, self._run_id)
 
     def alias(self) -> schemas.TrackerAlias:
         """Name the run, and the page that a person opens where there is a server.
@@ -167,7 +169,11 @@ class MlflowTracker:
 
     def _run(self, record: Shown, page: Page) -> str:
         payload: Any = record.payload
-        return self._text("run", payload.uid)
+        fork_of = (
+            {key("fork_of"): payload.fork_of} if payload.fork_of else {}
+        )  # later segments do not say it again
+        self._store.log({key("run"): fit_text(payload.uid), **fork_of})
+        return f"tag {key('run')}"
 
     def _segment(self, record: Shown, page: Page) -> str | None:
         facts = self._facts()
@@ -184,8 +190,11 @@ class MlflowTracker:
         if payload.kind == "config":
             values = {k: layout.value(v) for k, v in payload.values.items()}
             self._upload_json(f"config_{number:03d}.json", values)
+            self._asked = {k: str(v) for k, v in values.items()}
         if data != before:
             self._store.log({name: self._fitting(data, f"segment_{number:03d}.json")})
+        if payload.kind == "segment":
+            self._campaign.segment(facts, record, number, data)
         return f"tag {name}"
 
     def _drift(self, record: Shown, page: Page) -> str:
@@ -218,7 +227,9 @@ class MlflowTracker:
         now = {key("regime_now"): f"{payload.index} from step {payload.from_step:,}"}
         if find_same(regimes, data) is None:
             self._upload_json("regimes.json", [*regimes.values(), data])
-        return f"metric {metric}, tag {self._append(facts, 'regime', data, now, points)}"
+        shown = self._append(facts, "regime", data, now, points)
+        datasets.show(self._store, record, data["segment"])
+        return f"metric {metric}, tag {shown}"
 
     def _verdict(self, record: Shown, page: Page) -> str | None:
         """Flag the run by its newest verdict, or a checkpoint's LoggedModel by the checkpoint's."""
@@ -236,7 +247,8 @@ class MlflowTracker:
         number = find(present, record.id)
         if number is not None and number != last:
             return f"tag {slot('verdicts', number)}"  # shown once, and followed by a newer one
-        self._flag(facts, payload, headline)
+        flag.flag(self._store, facts, payload, headline)
+        self._campaign.verdict(facts, record, headline)
         if number is None:  # last of all: a verdict counts as shown when all of it is
             number = self._remember_verdict(present, data)
         return f"description, tag {slot('verdicts', number)}"
@@ -254,36 +266,6 @@ class MlflowTracker:
         value = self._fitting(data, f"verdicts_{number:03d}.json")
         self._store.log({slot("verdicts", number): value})
         return number
-
-    def _flag(self, facts: RunFacts, payload: schemas.Verdict, headline: str) -> None:
-        """Write the flags that people filter by, and the description."""
-        tags = {
-            key("status"): payload.status,
-            key("verdict"): fit_text(headline),
-            key("confounded"): str(payload.confounded).lower(),
-            **{key("claims", c.claim): c.status for c in payload.claims},
-        }
-        gone = {n for n in facts.tags if n.startswith(key("claims") + "/") and n not in tags}
-        since = key("broken_since_step")
-        if payload.since_step is not None:
-            tags[since] = str(payload.since_step)
-        elif since in facts.tags:
-            gone.add(since)
-        before = facts.tags.get(note.NOTE_TAG, "")
-        description = note.with_block(before, payload)
-        no_room = key("note", "description")
-        if description is None:
-            tags[no_room] = (
-                f"The description leaves no room for the verdict ({len(before):,} of 8,000 characters are "
-                f"taken). It stands in the tag {key('verdict')}; shorten the description to show it there."
-            )
-        elif no_room in facts.tags:
-            gone.add(no_room)
-        if description is not None and description != before:
-            tags[note.NOTE_TAG] = description
-        self._store.log(tags)
-        for name in gone:
-            self._store.delete_tag(name)
 
     # -- alarms
 
@@ -310,6 +292,11 @@ class MlflowTracker:
         page.know(record)
         return checkpoints.show(self._store, facts, record, self._number(facts, record, page))
 
+    def _mark(self, record: Shown, page: Page) -> str:
+        place = checkpoints.mark(self._store, self._facts(), record, page)
+        flag.warn(self._store, self._facts())
+        return place
+
     def _seal(self, record: Shown, page: Page) -> str | None:
         """Anchor the newest root, which covers all before it, in one tag; None where a newer one stands there."""
         name, data = key("anchor"), layout.seal(record)
@@ -324,6 +311,7 @@ class MlflowTracker:
         if record.rank != 0 or record.step is None:
             return None
         facts = self._facts()
+        altered.say(self._store, facts, self._asked)
         segment = self._number(facts, record, page)
         # Shown late, the page may know of later regimes: they are not this segment's.
         found = [
@@ -353,19 +341,24 @@ class MlflowTracker:
         self._store.log({name: words, key("degraded_parts"): fit_text(parts)})
         return f"tag {name}"
 
+    def _finding(self, record: Shown, page: Page) -> str:
+        """Say what a check found; a resume from a quarantined checkpoint stands in the description too."""
+        payload: Any = record.payload
+        place = self._text(*text.finding(record))
+        if payload.code == text.RESUMED_BAD:
+            flag.warn(self._store, self._facts())
+        return place
+
     def _tracker_note(self, record: Shown, page: Page) -> str | None:
-        """Add a line to the tag of its code, once."""
+        """Add a line to the tag of its code, once; of a code that tells how things stand, the newest alone."""
         payload: Any = record.payload
         if payload.tracker != self.kind:
             return None
         name = key("note", payload.code)
-        lines = self._facts().tags.get(name, "").splitlines()
-        line = re.sub(r"\s+", " ", fit_text(payload.text, 1000))
-        more = "(more of this code are in the ledger: lineage show)"
-        if line in lines or more in lines:
-            return f"tag {name}"
-        lines.append(line if size("\n".join([*lines, line, more])) <= TAG_LIMIT else more)
-        self._store.log({name: "\n".join(lines)})
+        before = self._facts().tags.get(name, "")
+        after = layout.note(before, payload)
+        if after != before:
+            self._store.log({name: after})
         return f"tag {name}"
 
     def _text(self, name: str, content: str) -> str:
@@ -386,11 +379,11 @@ _SHOWS: dict[str, Callable[[MlflowTracker, Shown, Page], str | None]] = {
     "alarm": MlflowTracker._alarm,
     "first_bad": MlflowTracker._first_bad,
     "checkpoint": MlflowTracker._checkpoint,
-    "checkpoint_mark": lambda t, record, page: checkpoints.mark(t._store, t._facts(), record, page),
+    "checkpoint_mark": MlflowTracker._mark,
     "seal": MlflowTracker._seal,
     "segment_end": MlflowTracker._segment_end,
     "coverage": MlflowTracker._coverage,
-    "finding": lambda tracker, record, page: tracker._text(*text.finding(record)),
+    "finding": MlflowTracker._finding,
     "degraded": MlflowTracker._degraded,
     "tracker_note": MlflowTracker._tracker_note,
 }

@@ -109,22 +109,31 @@ def mark(store: Store, facts: RunFacts, record: Shown, page: Page) -> str:
     return f"tag {name}" + (f", {where}" if where else "")
 
 
+def lifted(tags: Mapping[str, str]) -> set[str]:
+    """Return the checkpoints whose quarantine was taken back, by the marks that the run's tags hold."""
+    return {
+        uid
+        for uid, found in _marks(tags).items()
+        if str(found.get("quarantine_lifted", {}).get("record", ""))
+        > str(found.get("quarantined", {}).get("record", ""))
+    }
+
+
 def _quarantined(tags: Mapping[str, str]) -> str:
     """The line on which checkpoints are not to be resumed from, by the marks that the run's tags hold."""
+    held = {uid: found["quarantined"] for uid, found in _marks(tags).items() if "quarantined" in found}
+    return text.quarantined({uid: found.get("step") for uid, found in held.items()}, lifted(tags))
+
+
+def _marks(tags: Mapping[str, str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Checkpoint -> mark -> what its tag holds."""
     marks: dict[str, dict[str, dict[str, Any]]] = {}
     folder = key("mark") + "/"
     for name, value in tags.items():
         if name.startswith(folder):
             uid, _, word = name.removeprefix(folder).partition("/")
             marks.setdefault(uid, {})[word] = _json(value)
-    held = {uid: found for uid, found in marks.items() if "quarantined" in found}
-    lifted = {
-        uid
-        for uid, found in held.items()
-        if str(found.get("quarantine_lifted", {}).get("record", ""))
-        > str(found["quarantined"].get("record", ""))
-    }
-    return text.quarantined({uid: found["quarantined"].get("step") for uid, found in held.items()}, lifted)
+    return marks
 
 
 def _json(value: str | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from mlflow import MlflowClient, entities
 from mlflow.exceptions import MlflowException
 
 from ..base import TrackerRefused, TrackerUnavailable
-from .store import TAGS_PER_BATCH, ModelsUnsupported, Point, RunFacts, mask_text
+from .store import TAGS_PER_BATCH, DatasetInput, ModelsUnsupported, Point, RunFacts, mask_text
 
 _PASSING = (408, 425, 429)
 
@@ -76,6 +76,8 @@ class ClientStore:
             experiment=run.info.experiment_id,
             artifacts=run.info.artifact_uri,
             tags=dict(run.data.tags),
+            params=dict(run.data.params),
+            metrics=dict(run.data.metrics),
             inputs=frozenset(m.model_id for m in inputs),
             outputs=frozenset(m.model_id for m in outputs),
         )
@@ -143,6 +145,14 @@ class ClientStore:
         """Add an input of the run."""
         with _outcomes("log_inputs"):
             self._client.log_inputs(self._run, models=[entities.LoggedModelInput(model)])
+
+    def add_dataset(self, dataset: DatasetInput) -> None:
+        """Add a dataset to the run's inputs."""
+        d = dataset
+        entity = entities.Dataset(d.name, d.digest, d.source_type, d.source)
+        context = entities.InputTag("mlflow.data.context", d.context)
+        with _outcomes("log_inputs"):
+            self._client.log_inputs(self._run, datasets=[entities.DatasetInput(entity, [context])])
 
     def _models(self, name: str) -> Callable[..., Any]:
         """Return a method that MLflow has since 3.0."""

@@ -5,13 +5,18 @@ MLflow's page shows the first forty characters or so of a tag, and opens the res
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from .. import text
 from .._rooms import schemas
 from ..base import Shown
+from .limits import TAG_LIMIT, fit_text, size
 from .numbered import held
+
+STANDING = ("LIN-T004",)
+"""Codes of notes that tell how things stand: a newer one takes the place of the older."""
 
 
 def value(scalar: schemas.Scalar) -> Any:
@@ -242,3 +247,15 @@ def coverage(payload: schemas.Coverage) -> str:
     if payload.gaps:
         parts.append("Gaps: " + "; ".join(payload.gaps))
     return ". ".join(parts)
+
+
+def note(present: str, payload: schemas.TrackerNote) -> str:
+    """Return the tag of a note's code with one more: a line of its own, once."""
+    line = re.sub(r"\s+", " ", fit_text(payload.text, 1000 if payload.code not in STANDING else TAG_LIMIT))
+    if payload.code in STANDING:
+        return line
+    lines = present.splitlines()
+    more = "(more of this code are in the ledger: lineage show)"
+    if line in lines or more in lines:
+        return present
+    return "\n".join([*lines, line if size("\n".join([*lines, line, more])) <= TAG_LIMIT else more])

@@ -27,14 +27,16 @@ def key(*parts: str) -> str:
     """Return a key under our prefix that MLflow accepts, the same for the same parts.
 
     MLflow allows word characters and `_ - . : /` and space, and refuses keys that are not a plain relative
-    path. A key that is too long ends in a digest of the whole, so that two long keys never become one.
+    path. A key that is too long, or has characters that are refused, ends in a digest of what was asked for, so
+    that no two keys become one.
     """
+    asked = PREFIX + "/".join(parts)
     cleaned = [_NOT_ALLOWED.sub("_", p).strip() for p in parts]
     names = [n for p in cleaned for n in p.split("/") if n not in ("", ".", "..")]
     whole = PREFIX + "/".join(names)
-    if len(whole) <= KEY_LIMIT:
+    if whole == asked and len(whole) <= KEY_LIMIT:
         return whole
-    return whole[: KEY_LIMIT - 9] + "-" + hashlib.sha256(whole.encode()).hexdigest()[:8]
+    return whole[: KEY_LIMIT - 9] + "-" + hashlib.sha256(asked.encode()).hexdigest()[:8]
 
 
 def size(text: str) -> int:

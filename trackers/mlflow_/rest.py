@@ -20,7 +20,7 @@ from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
 
 from ..base import TrackerRefused, TrackerUnavailable
-from .store import TAGS_PER_BATCH, ModelsUnsupported, Point, RunFacts, mask_text, mask_uri
+from .store import TAGS_PER_BATCH, DatasetInput, ModelsUnsupported, Point, RunFacts, mask_text, mask_uri
 
 API = "/api/2.0/mlflow/"
 TIMEOUT = (3.0, 10.0)
@@ -46,6 +46,8 @@ class RestStore:
             experiment=info["experiment_id"],
             artifacts=info["artifact_uri"],
             tags={t["key"]: t.get("value", "") for t in data.get("tags", [])},
+            params={p["key"]: p.get("value", "") for p in data.get("params", [])},
+            metrics={m["key"]: float(m.get("value", "nan")) for m in data.get("metrics", [])},
             inputs=frozenset(m["model_id"] for m in run.get("inputs", {}).get("model_inputs", [])),
             outputs=frozenset(m["model_id"] for m in run.get("outputs", {}).get("model_outputs", [])),
         )
@@ -130,6 +132,14 @@ class RestStore:
     def add_input(self, model: str) -> None:
         """Add an input of the run."""
         self._call("POST", "runs/log-inputs", {"run_id": self._run, "models": [{"model_id": model}]})
+
+    def add_dataset(self, dataset: DatasetInput) -> None:
+        """Add a dataset to the run's inputs."""
+        entry = {
+            "tags": [{"key": "mlflow.data.context", "value": dataset.context}],
+            "dataset": {k: v for k, v in vars(dataset).items() if k != "context"},
+        }
+        self._call("POST", "runs/log-inputs", {"run_id": self._run, "datasets": [entry]})
 
     def _call(
         self, method: str, path: str, body: Any = None, *, models: bool = False, **options: Any

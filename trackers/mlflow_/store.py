@@ -28,6 +28,19 @@ class Point:
     step: int
 
 
+@dataclass(frozen=True)
+class DatasetInput:
+    """What a part of the run was trained on. MLflow keeps one per name and digest, so sending twice is safe."""
+
+    name: str
+    digest: str
+    """36 characters at most"""
+    source_type: str
+    source: str
+    context: str
+    """where in the run it was used, in words"""
+
+
 @dataclass
 class RunFacts:
     """What the tracker holds about the run now."""
@@ -36,6 +49,9 @@ class RunFacts:
     artifacts: str
     """the artifact URI"""
     tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    """the latest values"""
     inputs: frozenset[str] = frozenset()
     outputs: frozenset[str] = frozenset()
     """ids of the LoggedModels that go in and come out"""
@@ -84,6 +100,10 @@ class Store(Protocol):
 
     def add_input(self, model: str) -> None:
         """Say that the run started from this LoggedModel. Calling it twice adds it twice."""
+        ...
+
+    def add_dataset(self, dataset: DatasetInput) -> None:
+        """Say what a part of the run was trained on."""
         ...
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from .._rooms import schemas
 from ..base import PREFIX, Page, Shown, TrackerRefused
-from . import facts, verdicts
+from . import facts, hidden, verdicts
 from .checkpoints import Checkpoints
 from .errors import masked_url, translated
 from .handle import Handle
@@ -24,6 +24,7 @@ Show: TypeAlias = Callable[[Handle, Shown, Page], str | None]
 _SHOWS: Mapping[str, Show] = {
     "run": facts.run,
     "segment": facts.segment,
+    "segment_end": hidden.segment_end,
     "config": facts.config,
     "code": facts.code,
     "environment": facts.environment,
@@ -69,7 +70,7 @@ class WandbTracker:
         run, settings = self._run, self._run.settings
         if self._disabled:
             return schemas.TrackerAlias(tracker=self.kind, id=run.id, uri="disabled:")
-        project = "/".join(p for p in (getattr(settings, "entity", None), run.project) if p) or None
+        project = "/".join(p for p in (getattr(settings, "entity", None), _project(run)) if p) or None
         if not self._handle.online:
             folder = os.path.basename(str(getattr(settings, "sync_dir", "")).rstrip("/"))
             return schemas.TrackerAlias(
@@ -91,6 +92,16 @@ class WandbTracker:
         }
         return copy.deepcopy(config)
 
+    @property
+    def taken_back_to(self) -> int | None:
+        """The step to which W&B itself took this run back (`resume_from`), so that its rows end there; else None."""
+        return self._handle.taken_back_to
+
+    @property
+    def secondary(self) -> bool:
+        """Whether this is one of several processes that write to the run, and not the one that owns its config."""
+        return self._handle.shared and not getattr(self._run.settings, "x_primary", True)
+
     def show(self, record: Shown, page: Page) -> str | None:
         """Show one record; showing it again changes nothing."""
         kind = str(record.payload.kind)
@@ -100,6 +111,8 @@ class WandbTracker:
         with translated(f"the {kind} record {record.id}"):
             self._handle.prepare()
             place = shows(self._handle, record, page)
+            if kind in ("finding", "checkpoint_mark"):
+                verdicts.warn(self._handle)
             self._handle.points.flush()
             if place is not None:
                 self._handle.confirm(record)
@@ -153,3 +166,11 @@ class WandbTracker:
         html = wandb.Html(str(page), inject=False)
         self._run.log({f"{PREFIX}{name}": html}, commit=False)
         self._pages[name] = digest
+
+
+def _project(run: Any) -> str | None:
+    """The run's project; None for one made without, whose property asserts that there is one."""
+    try:
+        return run.project or None
+    except AssertionError:
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 import json
 import re
@@ -66,8 +67,7 @@ class Checkpoints:
                 for uid, found in marks.items()
                 if "quarantined" in found
             }
-            lifted = {uid for uid, found in marks.items() if _standing(found) == "quarantine_lifted"}
-            h.summary({f"{PREFIX}quarantined": text.quarantined(steps, lifted)})
+            h.summary({f"{PREFIX}quarantined": text.quarantined(steps, lifted(h.run.config))})
             self._mark_artifact(h, page, m.checkpoint, marks.get(m.checkpoint, {}))
         return h.place(key)
 
@@ -110,7 +110,17 @@ class Checkpoints:
 
 
 def _name(run: str) -> str:
-    return "checkpoint-" + re.sub(r"[^\w.-]", "_", run)[: LONGEST_NAME - len("checkpoint-")]
+    """The artifact's name for a run; no two runs have one name, whatever W&B takes of their ids."""
+    cleaned = re.sub(r"[^\w.-]", "_", run, flags=re.ASCII)
+    longest = LONGEST_NAME - len("checkpoint-")
+    if cleaned != run or len(cleaned) > longest:
+        cleaned = f"{cleaned[: longest - 9]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
+    return "checkpoint-" + cleaned
+
+
+def lifted(config: Any) -> set[str]:
+    """Return the checkpoints whose quarantine was taken back, by the marks in the page's config."""
+    return {uid for uid, found in _marks(config).items() if _standing(found) == "quarantine_lifted"}
 
 
 def _marks(config: Any) -> dict[str, dict[str, dict[str, Any]]]:

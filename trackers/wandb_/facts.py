@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import text
@@ -19,7 +19,10 @@ def run(h: Handle, record: Shown, page: Page) -> str | None:
     """Show under which lineage run id this page stands."""
     r: schemas.Run = payload(record)
     key = f"{PREFIX}run"
-    h.config({key: {"record": record.id, "id": r.uid, **({"fork_of": r.fork_of} if r.fork_of else {})}})
+    before = h.run.config.get(key)
+    # A later segment of a fork does not say it again, and W&B itself loses its branch point on a resume.
+    fork_of = r.fork_of or (before.get("fork_of") if isinstance(before, Mapping) else None)
+    h.config({key: {"record": record.id, "id": r.uid, **({"fork_of": fork_of} if fork_of else {})}})
     return h.place(key)
 
 
@@ -195,7 +198,7 @@ def _of_segment(
 def _changes(changes: Sequence[schemas.Change], d: schemas.Drift) -> dict[str, Any]:
     sides: dict[str, Any] = {}
     for c in changes:
-        sides[words.key(c.concept)] = {
+        sides[_free(sides, c)] = {
             "requested_before": words.scalar(c.requested_before),
             "requested_after": words.scalar(c.requested_after),
             "effective_before": words.scalar(c.effective_before),
@@ -203,6 +206,13 @@ def _changes(changes: Sequence[schemas.Change], d: schemas.Drift) -> dict[str, A
             "declared": c.concept not in d.undeclared,
         }
     return sides
+
+
+def _free(taken: Mapping[str, Any], c: schemas.Change) -> str:
+    """A change's key: its concept, or of an unclassified one its own key in the config; no two are alike."""
+    name = c.keys[0] if c.concept == "unclassified" and c.keys else c.concept
+    base = words.key(name)
+    return next(k for n in range(1, len(taken) + 2) if (k := base if n == 1 else f"{base}/{n}") not in taken)
 
 
 def _text(h: Handle, record: Shown, name: str, line: str) -> str:

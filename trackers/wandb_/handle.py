@@ -35,7 +35,8 @@ class Handle:
     """The calls, and what the page is known to show: segment numbers, alerts sent, newest of each kind.
 
     That knowledge stands in the config key `lineage/state`, so that a later process which resumes the run
-    neither repeats an alert nor lets an older record replace a newer one.
+    neither repeats an alert nor lets an older record replace a newer one. It also holds the lines of the summary
+    and the user's tags: a process that rewinds the run gets its config, and neither of those.
     """
 
     def __init__(self, run: Any, *, sole_writer: bool = False) -> None:
@@ -46,6 +47,9 @@ class Handle:
         self.newest: dict[str, str] = dict(known.get("newest", {}))
         self.alerted: list[str] = list(known.get("alerted", []))
         self.first: list[int] = list(known.get("first_non_finite", []))
+        self.lines: dict[str, str] = dict(known.get("lines", {}))
+        self.rewound = self.taken_back_to is not None and not getattr(run, "resumed", False)
+        self._tags_before: list[str] = list(known.get("tags", [])) if self.rewound else []
         self.points = Points(run, shown=known.get("points", []), sole_writer=sole_writer)
         self._prepared = False
 
@@ -58,6 +62,12 @@ class Handle:
     def shared(self) -> bool:
         """Whether several processes write to this run (`mode="shared"`): it then has no steps of its own."""
         return bool(getattr(self.run.settings, "mode", None) == "shared")
+
+    @property
+    def taken_back_to(self) -> int | None:
+        """The step of W&B's own to which `resume_from` took the run back in this process."""
+        moment = getattr(self.run.settings, "resume_from", None)
+        return None if moment is None else int(moment.value)
 
     def place(self, key: str) -> str:
         """Name a place on the run's page."""
@@ -88,6 +98,8 @@ class Handle:
         self.run.define_metric(f"{PREFIX}regime", step_metric=STEP, step_sync=False)
         if VERDICT in self.run.config:
             self.pin()
+        if self.rewound and self.lines:
+            self.run.summary.update(self.lines)
         self._prepared = True
 
     def config(self, values: Mapping[str, Any]) -> None:
@@ -98,12 +110,15 @@ class Handle:
             "alerted": list(self.alerted),
             "first_non_finite": list(self.first),
             "points": list(self.points.shown),
+            "lines": dict(self.lines),
+            "tags": self._users_tags(),
         }
         self.run.config.update({**values, STATE: copy.deepcopy(state)}, allow_val_change=True)
 
     def summary(self, values: Mapping[str, Any]) -> None:
         """Set summary keys of ours: columns of the run table."""
         self.run.summary.update(dict(values))
+        self.lines |= {k: v for k, v in values.items() if isinstance(v, str) and k != SHOWN}
 
     def own_key(self, base: str, record: Shown, suffix: str) -> str:
         """Return the config key for a record: `base`, unless another record already stands there."""
@@ -117,8 +132,12 @@ class Handle:
 
     def tags(self, wanted: Iterable[str]) -> None:
         """Have exactly these tags of ours beside the user's, which stay as they are and in their order."""
-        users = [t for t in (self.run.tags or ()) if not t.startswith(OUR_TAG)]
-        self.run.tags = (*users, *wanted)
+        self.run.tags = (*self._users_tags(), *wanted)
+
+    def _users_tags(self) -> list[str]:
+        """The user's tags. A run that was rewound does not know the earlier ones, and setting tags replaces all."""
+        now = [t for t in (self.run.tags or ()) if not t.startswith(OUR_TAG)]
+        return [*(t for t in self._tags_before if t not in now), *now]
 
     def alert(self, token: str, title: str, text: str, level: str) -> bool:
         """Send an alert, once per token over all processes of the run. Returns whether it was sent."""

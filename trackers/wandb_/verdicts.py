@@ -8,8 +8,10 @@ from .. import text
 from .._rooms import schemas
 from ..base import PREFIX, Page, Shown
 from . import words
+from .checkpoints import lifted
 from .handle import OUR_TAG, VERDICT, Handle, payload
 
+ADVICE = f"{PREFIX}advice"
 FIRST_NON_FINITE = f"{PREFIX}first_non_finite"
 STATE = {"slow_rise": "rises slowly", "new_level": "has a new level"}
 KIND = {"non_finite": "non-finite", "slow_rise": "slow rise of", "new_level": "new level of"}
@@ -29,20 +31,41 @@ def verdict(h: Handle, record: Shown, page: Page) -> str | None:
     if h.outdated("verdict", record):
         return h.place(VERDICT)
     h.newest["verdict"] = record.id
-    h.config({VERDICT: text.markdown(v)})
+    warnings = _warnings(h)
+    h.config({VERDICT: text.warned(text.markdown(v), warnings)})
     broken = v.status == "broken"
     h.summary(
         {
             f"{PREFIX}status": v.status,
+            ADVICE: text.advised(warnings, text.advice(v)),
             f"{PREFIX}broken_since_step": v.since_step if broken else None,
             **{f"{PREFIX}claims/{c.claim}": c.status for c in v.claims},
         }
     )
     h.tags([f"{OUR_TAG}{v.status}"] if v.status in ("broken", "not_shown") else [])
     h.pin()
-    if broken and h.alert(_token(v), _title(v), text.markdown(v), "ERROR"):
+    if broken and h.alert(_token(v), _title(v), text.warned(text.markdown(v), warnings), "ERROR"):
         h.config({})  # keeps that it was sent
     return h.place(VERDICT)
+
+
+def warn(h: Handle) -> None:
+    """Bring the pinned verdict, and what to do next, up to what the page says of quarantine now."""
+    warnings = _warnings(h)
+    shown = h.run.config.get(VERDICT) or ""
+    told = text.warned(shown, warnings)
+    if told == shown:
+        return
+    own = text.by_verdict(str(h.run.summary.get(ADVICE) or "")) if h.newest.get("verdict") else ""
+    h.config({VERDICT: told})
+    h.summary({ADVICE: text.advised(warnings, own)})
+    h.pin()
+
+
+def _warnings(h: Handle) -> list[str]:
+    found = str(h.run.summary.get(f"{PREFIX}finding/{text.RESUMED_BAD}") or "")
+    held = str(h.run.summary.get(f"{PREFIX}quarantined") or "")
+    return text.warnings(found, held, lifted(h.run.config))
 
 
 def alarm(h: Handle, record: Shown, page: Page) -> str | None:

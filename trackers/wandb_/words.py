@@ -46,7 +46,7 @@ def scalar(value: schemas.Scalar | None) -> Any:
         plain = float(value.plain())
         return plain if math.isfinite(plain) else number(plain)
     text = value.text()
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + "..."
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({len(text):,} characters)"
 
 
 def key(text: str) -> str:

@@ -44,6 +44,8 @@ class Draft:
     values: Mapping[str, Any] = field(default_factory=dict)
     line: int | None = None
     problems: list[str] = field(default_factory=list)
+    severity_unknown: str = ""
+    """a severity in the source's words that means none of ours; empty where it does, or says none"""
 
 
 @dataclass

@@ -28,6 +28,9 @@ MOST_TEXT = 2_000
 MOST_VALUES = 64
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_PARTS = 32
+MANY = 20_000
+"""Events of one file from which on those that are further than `FAR` from the run are left out, and counted."""
+FAR = timedelta(days=1)
 _OWN_CLOCK = ("kernel", "nvidia-smi-q", "nvidia-smi-csv", "dcgm-dmon", "dcgm-health", "nvml")
 """Formats whose times are of the machine that they tell of."""
 
@@ -120,13 +123,19 @@ def into_ledger(ledger: Ledger, found: Sequence[tuple[Path, Found]], told: Told)
     if not ledger.segments:
         raise ImportTrouble(f"{ledger.path} holds no segment: events are placed beside a run")
     names = Names(ledger.run, {p.place.node for p in ledger_events.places(ledger.records)})
-    reference = _reference(ledger)
+    reference, span = _reference(ledger), _span(ledger)
     known = ledger_events.latest(ledger.records)
     held: dict[str, tuple[schemas.Event, str | None]] = {k: (r.payload, r.id) for k, r in known.items()}
     out: list[Done] = []
     waiting: dict[str, tuple[schemas.Event, str | None]] = {}
     for path, one in found:
+        left = _far(one, told, reference, span)
         done, events = _made(path, one, told, names, reference)
+        if left:
+            done.problems.append(
+                f"LIN-E003: {left:,} of {left + len(one.drafts):,} are more than a day from the run and were left out: "
+                f"of a file with more than {MANY:,} events only those around it are taken"
+            )
         for event in events:
             before = held.get(event.key)
             if before is None:
@@ -170,6 +179,32 @@ def _reference(ledger: Ledger) -> datetime:
     """A time of the run: a year that is not written is the one that comes closest to it."""
     began = [r.at for r in ledger.records if r.kind == "segment"]
     return began[-1] if began else schemas.now()
+
+
+def _span(ledger: Ledger) -> tuple[datetime, datetime]:
+    """From the first record of any segment to the last."""
+    at = [r.at for r in ledger.records] or [schemas.now()]
+    return min(at), max(at)
+
+
+def _far(found: Found, told: Told, reference: datetime, span: tuple[datetime, datetime]) -> int:
+    """Leave out of a file with very many events those far from the run; returns how many.
+
+    A site's whole history is no evidence of one run, and each event is a record that is kept for good.
+    """
+    if len(found.drafts) <= MANY:
+        return 0
+    low, high = span[0] - FAR, span[1] + FAR
+
+    def near(d: Draft) -> bool:
+        at, _ = _moment(d.when, told, reference)
+        until, _ = _moment(d.until, told, reference)
+        return at is None or (at <= high and low <= max(at, until or at))
+
+    kept = [d for d in found.drafts if near(d)]
+    left = len(found.drafts) - len(kept)
+    found.drafts[:] = kept
+    return left
 
 
 def _made(
@@ -221,7 +256,7 @@ def event_of(
     nodes = [names.of(n) for n in (d.nodes or ((told.node,) if told.node else ()))]
     when, zone = _moment(d.when, told, reference)
     until, _ = _moment(d.until, told, reference)
-    if when is None and told.at is not None:
+    if d.when is None and told.at is not None:  # a time that cannot be read is no missing one
         when, zone = told.at, "given"
     text = _masked(names.hide(d.text))
     values = _values(d.values, names)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...capture import documents
 from ..entries import ImportTrouble
-from . import kernel_rules, slurm, times, xid
+from . import kernel_rules, slurm, table_rows, times, xid
 from .draft import Draft, Found, Written
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -35,6 +32,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "hostname",
         "nodename",
         "node_name",
+        "host_name",
         "instance",
         "server",
         "machine",
@@ -80,16 +78,42 @@ _SEVERITIES = {
         "alert",
         "failure",
         "page",
+        "panic",
+        "severe",
+        "high",
+        "disaster",
     ),
-    "warning": ("warning", "warn", "major", "minor", "degraded"),
-    "note": ("note", "info", "informational", "notice", "debug", "ok", "healthy", "normal", "resolved"),
+    "warning": ("warning", "warn", "major", "minor", "degraded", "average", "medium"),
+    "note": (
+        "note",
+        "info",
+        "informational",
+        "information",
+        "notice",
+        "debug",
+        "trace",
+        "ok",
+        "healthy",
+        "normal",
+        "resolved",
+        "low",
+        "none",
+    ),
 }
+_ELSEWHERE = ("time", "node", "text", "severity")
+"""Fields that are read from the next column of their names where a row has nothing in the first one."""
+
+
+def _name(column: str) -> str:
+    """A column's name as it is looked up: `Host Name`, `host-name` and `host_name` are one."""
+    return re.sub(r"[\s_-]+", "_", column.strip().lower())
 
 
 def mapped(columns: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
     """Field -> column, for the columns of a file. Raises `ImportTrouble` for a `--map` that does not fit."""
     out: dict[str, str] = {}
     lowered = {c.strip().lower(): c for c in reversed(columns)}
+    lowered = {**{_name(c): c for c in reversed(columns)}, **lowered}
     for field, column in given.items():
         if field not in COLUMNS:
             raise ImportTrouble(
@@ -121,123 +145,85 @@ def is_table(columns: Sequence[str], given: Mapping[str, str]) -> bool:
 
 def read_csv(text: str, given: Mapping[str, str]) -> Found:
     """Read CSV with a header, comma, semicolon, tab or bar between cells."""
-    rows = csv.reader(io.StringIO(text), dialect=_dialect(text))
-    try:
-        head = [c.strip() for c in next(rows)]
-        entries: list[tuple[int, dict[str, Any]]] = []
-        short = 0
-        for cells in rows:
-            if not any(c.strip() for c in cells):
-                continue
-            short += len(cells) < len(head)
-            entries.append((rows.line_num, dict(zip(head, cells, strict=False))))
-    except csv.Error as e:
-        raise ImportTrouble(f"LIN-E004: line {rows.line_num} is no CSV: {e}") from None
-    found = _read(entries, head, given)
-    if short:
-        found.problems.append(
-            f"LIN-E006: {short} rows have fewer cells than the header; read as far as they go"
-        )
-    return found
-
-
-def _dialect(text: str) -> type[csv.Dialect]:
-    try:
-        return csv.Sniffer().sniff(text.partition("\n")[0], delimiters=",;\t|")
-    except csv.Error:
-        return csv.excel
+    rows = table_rows.of_csv(text)
+    return _read(rows, rows.columns, given)
 
 
 def read_json(text: str, given: Mapping[str, str]) -> Found:
     """Read a list of objects, also under the one key of an object that holds a list, or an object per line."""
-    problems: list[str] = []
-    entries = _entries(text, problems)
-    columns = list(dict.fromkeys(k for _, e in entries for k in e))
-    if not is_table(columns, given):
+    rows = table_rows.of_json(text)
+    if not is_table(rows.columns, given):
         raise ImportTrouble(
             "LIN-E004: the objects have no fields of an event (a time, and a text, code or category); --map "
-            f"field=column names them. They have {', '.join(columns[:20]) or 'no fields'}"
+            f"field=column names them. They have {', '.join(rows.columns[:20]) or 'no fields'}"
         )
-    found = _read(entries, columns, given)
-    found.problems += problems
-    return found
+    return _read(rows, rows.columns, given)
 
 
-def _entries(text: str, problems: list[str]) -> list[tuple[int, dict[str, Any]]]:
-    try:
-        whole = documents.read_json(text)
-    except ValueError:
-        return _lines(text, problems)
-    except RecursionError:
-        raise ImportTrouble("LIN-E004: it is nested too deeply to be read") from None
-    if isinstance(whole, Mapping):
-        lists = [v for v in whole.values() if isinstance(v, list)]
-        whole = lists[0] if len(lists) == 1 else [whole]
-    if not isinstance(whole, list):
-        raise ImportTrouble(f"LIN-E004: it holds {type(whole).__name__}; a list of events is due")
-    out = [(n, _flat(e)) for n, e in enumerate(whole, 1) if isinstance(e, Mapping)]
-    if len(out) < len(whole):
-        problems.append(f"{len(whole) - len(out)} entries are no objects; left out")
-    return out
-
-
-def _lines(text: str, problems: list[str]) -> list[tuple[int, dict[str, Any]]]:
-    out: list[tuple[int, dict[str, Any]]] = []
-    bad: list[int] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            entry = documents.read_json(line)
-        except (ValueError, RecursionError):
-            entry = None
-        if isinstance(entry, Mapping):
-            out.append((number, _flat(entry)))
-        else:
-            bad.append(number)
-    if bad and not out:
-        raise ImportTrouble(f"LIN-E004: it begins as JSON and is none: line {bad[0]} cannot be read")
-    if bad:
-        shown = ", ".join(map(str, bad[:5]))
-        problems.append(f"LIN-E006: {len(bad)} lines are no JSON objects (line {shown}); left out")
-    return out
-
-
-def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An object with the fields of the objects in it, one level down, such as `labels` and `annotations`."""
-    out: dict[str, Any] = {}
-    for key, value in entry.items():
-        if isinstance(value, Mapping):
-            for inner, held in value.items():
-                out.setdefault(str(inner), held)
-        else:
-            out[str(key)] = value
-    return out
-
-
-def _read(
-    entries: Iterable[tuple[int, dict[str, Any]]], columns: Sequence[str], given: Mapping[str, str]
-) -> Found:
+def _read(rows: table_rows.Rows, columns: Sequence[str], given: Mapping[str, str]) -> Found:
     found = Found("table", unit="entry")
     fields = mapped(columns, given)
     left = [c for c in columns if c not in fields.values()]
-    if left:
-        more = f" and {len(left) - 12} more" if len(left) > 12 else ""
-        found.problems.append(
-            f"columns without a meaning here are kept as values: {', '.join(left[:12])}{more}"
-        )
     if "time" not in fields:
         found.problems.append("LIN-E002: no column holds a time; --map time=COLUMN names one")
-    for number, entry in entries:
+    lowered = {_name(c): c for c in reversed(left)}
+    others = {
+        f: [lowered[n] for n in COLUMNS[f] if n in lowered]
+        for f in _ELSEWHERE
+        if f not in given and f in fields
+    }
+    unknown = [c for c in left if not any(c in columns_ for columns_ in others.values())]
+    if unknown:
+        more = f" and {len(unknown) - 12} more" if len(unknown) > 12 else ""
+        found.problems.append(
+            f"columns without a meaning here are kept as values: {', '.join(unknown[:12])}{more}"
+        )
+    for number, entry in rows.entries:
         found.read += 1
-        found.drafts.append(_event(entry, fields, left, number))
+        found.drafts.append(_event(entry, fields, others, left, number))
+    found.problems += [*_not_understood(found.drafts, fields), *rows.problems]
     return found
 
 
-def _event(entry: Mapping[str, Any], fields: Mapping[str, str], left: Sequence[str], number: int) -> Draft:
+def _not_understood(drafts: Sequence[Draft], fields: Mapping[str, str]) -> list[str]:
+    """What rows say in words that mean nothing here, each kind once: nothing of it is taken for less than it is."""
+    out: list[str] = []
+    times_ = [d for d in drafts if d.when is not None and d.when.at is None]
+    if times_:
+        shown = ", ".join(f"{d.when.text[:40]!r} in line {d.line}" for d in times_[:2] if d.when is not None)
+        out.append(
+            f"LIN-E006: the times of {table_rows.counted(len(times_), 'cannot', 'cannot')} be read ({shown}): such as "
+            "2026-11-30T02:51:27Z or seconds since 1970 can; day and month by numbers alone are not guessed"
+        )
+    column = fields.get("severity", "")
+    odd = [d for d in drafts if d.severity_unknown]
+    if odd:
+        shown = ", ".join(repr(x) for x in list(dict.fromkeys(d.severity_unknown for d in odd))[:4])
+        said = table_rows.counted(len(odd), "means", "mean")
+        out.append(
+            f"{column} of {said} nothing here ({shown}): they are notes where "
+            "their text or code says no more, and `lineage events show --all` lists notes"
+        )
+    counts = [d for d in drafts if any(p.startswith("count ") for p in d.problems)]
+    if counts:
+        out.append(f"the count of {table_rows.counted(len(counts), 'is', 'are')} no number, and taken as 1")
+    return out
+
+
+def _event(
+    entry: Mapping[str, Any],
+    fields: Mapping[str, str],
+    others: Mapping[str, Sequence[str]],
+    left: Sequence[str],
+    number: int,
+) -> Draft:
     told = {
         f: str(v).strip() for f, c in fields.items() if (v := entry.get(c)) is not None and str(v).strip()
     }
+    for f, columns in others.items():
+        if f not in told:
+            held = ((c, str(entry[c]).strip()) for c in columns if entry.get(c) is not None)
+            told |= next(({f: text} for _, text in held if text), {})
     if fields.get("code", "").lower() == "xid" and re.fullmatch(r"0*[1-9]\d{0,3}", told.get("code", "")):
         told["code"] = f"xid {int(told['code'])}"  # the column says what the number is
     problems: list[str] = []
@@ -266,6 +252,10 @@ def _event(entry: Mapping[str, Any], fields: Mapping[str, str], left: Sequence[s
         d.values = {**d.values, fields["severity"]: told["severity"]}
     if "count" in told:
         d.values = {**d.values, fields["count"]: told["count"]}
+        if not re.fullmatch(r"0*[1-9]\d{0,8}", told["count"]):
+            problems.append(f"count {told['count'][:40]!r} is no number of times; taken as 1")
+    if "severity" in told and _word(told["severity"], _SEVERITIES) is None:
+        d.severity_unknown = told["severity"][:40]
     return d
 
 

@@ -14,7 +14,7 @@ NO_YEAR = 1904
 
 _ISO = re.compile(
     r"^(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[T ]+(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?\s*"
-    r"(Z|UTC|GMT|[+-]\d{2}:?\d{2})?$",
+    r"([A-Z]{1,5}|[+-]\d{2}(?::?\d{2})?)?$",
     re.I,
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -23,7 +23,10 @@ _WORDS = re.compile(
     r"(?:\s+(?:([A-Z]{3,5}|[+-]\d{4})\s+)?(\d{4}))?$",
     re.I,
 )
-_NUMBER = re.compile(r"^-?\d+(?:\.\d+)?$")
+_COMPACT = re.compile(
+    r"^(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(\d{2})(?:[.,](\d{1,9}))?(Z|[+-]\d{2}:?\d{2})?$", re.I
+)
+_NUMBER = re.compile(r"^-?\d+(?:\.\d+)?(?:e\+?\d{1,2})?$", re.I)
 _OLDEST = 946_684_800.0
 """2000-01-01: a number that means an earlier time is no time."""
 _NEWEST = 4_102_444_800.0
@@ -34,7 +37,7 @@ def parse(text: str) -> Written:
     told = text.strip().strip('"')
     if _NUMBER.match(told):
         return _epoch(told)
-    found = _ISO.match(told)
+    found = _ISO.match(told) or _COMPACT.match(told)
     if found:
         return _iso(told, found)
     words = _WORDS.match(told)
@@ -71,6 +74,10 @@ def _micro(value: int, per_second: int) -> int:
 
 def _iso(told: str, m: re.Match[str]) -> Written:
     year, month, day, hour, minute, second, fraction, zone = m.groups()
+    if hour is None and zone and len(zone) == 3 and zone[0] in "+-":
+        return Written(told)  # `2026-11-30-05` is no date in a zone
+    if zone and len(zone) < 3 and zone.upper() != "Z":
+        return Written(told)  # `2:40 PM` and the like
     try:
         at = datetime(
             int(year),
@@ -117,7 +124,7 @@ def _offset(text: str | None) -> tzinfo | None:
     if text[0] not in "+-":
         return None
     sign = -1 if text[0] == "-" else 1
-    digits = text[1:].replace(":", "")
+    digits = text[1:].replace(":", "").ljust(4, "0")
     minutes = sign * (int(digits[:2]) * 60 + int(digits[2:]))
     return timezone(timedelta(minutes=minutes)) if abs(minutes) < 24 * 60 else None
 

@@ -1,5 +1,5 @@
-"""The audit: bad habits, changes that nobody declared, evidence that is gone, and whether the record can "
-"be trusted."""
+"""The audit: bad habits, changes that nobody declared, evidence that is gone, and whether the record can
+be trusted."""
 
 from .audited import Audited, Found, Weakened
 from .judge import RULES, audit, worst

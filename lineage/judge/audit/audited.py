@@ -51,6 +51,8 @@ class Audited:
     findings: Sequence[Found] = ()
     damage: Sequence[str] = ()
     """what `lineage verify` finds damaged, in words"""
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """journal file -> its last line that something names, and that a pulled ledger lacks: what they say is not known"""
     anchors: Sequence[str] = ()
     """where roots of the ledger are anchored, as it says"""
     sealed: int = 0
@@ -124,7 +126,7 @@ class Audited:
             s
             for s in order[mine + 1 :]
             if self.graph.runs.get(s) == run
-            and self.graph.segments[s].start in ("resume", "rewind", "unknown")
+            and self.graph.segments[s].start in ("resume", "rewind", "unknown", "fresh")
         ]
 
     def next_after(self, segment: str) -> str | None:

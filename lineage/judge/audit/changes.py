@@ -102,8 +102,8 @@ def _mitigations(a: Audited) -> Iterable[Told]:
     "judge whether the reason holds for this run; `lineage catalogue CONCEPT` shows the cell",
 )
 def policy_weakened(a: Audited) -> Iterable[Told]:
-    """A cell of the validity policy lets pass what the shipped policy does not, or verdicts were made "
-    "under another."""
+    """A cell of the validity policy lets pass what the shipped policy does not, or verdicts were made
+    under another."""
     verdicts = a.of("verdict")
     used = {r.payload.policy for r in verdicts}
     for w in a.weakened:

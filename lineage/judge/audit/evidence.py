@@ -83,8 +83,8 @@ def evidence_missing(a: Audited) -> Iterable[Told]:
     "evaluate the last good checkpoint again, and take back what was published of this one",
 )
 def evaluated_bad_state(a: Audited) -> Iterable[Told]:
-    """An evaluation of a checkpoint that is quarantined, or was saved at or after the first bad step of "
-    "its segment."""
+    """An evaluation of a checkpoint that is quarantined, or was saved at or after the first bad step of
+    its segment."""
     for r in a.of("evaluation"):
         node = a.graph.nodes.get(r.payload.checkpoint)
         if node is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ..._rooms import schemas
@@ -11,6 +12,9 @@ from .rules import Told, rule
 
 SKIPS = ("batch_skip", "data_filter")
 """Concepts by which samples are left out."""
+RATE = ("learning_rate", "lr_schedule")
+"""Concepts by which the rate is lowered: its peak, or what the scheduler gives at the step of the restart."""
+_RATE_AT = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?) at step ", re.I)
 DATA_REPLAYS = ("other-rank-batch", "without-sample")
 SPIKES = 2
 """Spikes from which on a habit can be spoken of."""
@@ -80,8 +84,8 @@ def several_at_once(a: Audited) -> Iterable[Told]:
     "symptoms smaller, whatever they come from",
 )
 def lower_rate_first(a: Audited) -> Iterable[Told]:
-    """The first thing that was done after the run broke was to lower the learning rate, and no replay had "
-    "been made."""
+    """The first thing that was done after the run broke was to lower the learning rate, and no replay had
+    been made."""
     for segment in a.bads:
         following = a.next_after(segment)
         at = a.bad_at[segment]
@@ -89,7 +93,7 @@ def lower_rate_first(a: Audited) -> Iterable[Told]:
         if at is not None:
             candidates += [(segment, r) for r in a.drifts(segment, "in_run") if r.at > at][:1]
         for where, r in candidates:
-            lowered = next((c for c in r.payload.changes if c.concept == "learning_rate" and _lower(c)), None)
+            lowered = next((c for c in r.payload.changes if c.concept in RATE and _lower(c)), None)
             if lowered is not None and not a.replayed_before(r.at):
                 yield Told(
                     f"after segment {a.number(segment)} broke, the first move was a lower rate: "
@@ -161,10 +165,11 @@ def blamed_on_samples(a: Audited) -> Iterable[Told]:
     answered: list[tuple[str, schemas.Record]] = []
     for segment in a.bads:
         following = a.next_after(segment)
-        moves = [] if following is None else a.drifts(following, "resume")
-        moves = [r for r in moves if a.altering(r)]
+        if following is None:
+            continue  # it has not been answered yet
+        moves = [r for r in a.drifts(following, "resume") if a.altering(r)]
         if not moves or any(c.concept not in SKIPS for r in moves for c in a.altering(r)):
-            return  # something else was tried, or nothing was done
+            return  # something else was tried, or it was gone through again as it was
         answered.append((segment, moves[0]))
     shown = any(
         len(r.payload.changes) == 1 and r.payload.changes[0].name in DATA_REPLAYS and r.payload.flips is True
@@ -172,9 +177,8 @@ def blamed_on_samples(a: Audited) -> Iterable[Told]:
     )
     if len(answered) >= SPIKES and not shown:
         yield Told(
-            f"{len(answered)} spikes, and each was answered by leaving samples out; no replay shows that "
-            "one goes with "
-            "its samples",
+            f"{len(answered)} spikes were answered, and each by leaving samples out; no replay shows that one "
+            "goes with its samples",
             _ids(r for _, r in answered),
         )
 
@@ -186,8 +190,8 @@ def blamed_on_samples(a: Audited) -> Iterable[Told]:
     "lineage recover compare {run} holds the repaired run against the one before the incident",
 )
 def no_longer_crashes(a: Audited) -> Iterable[Told]:
-    """The run was declared recovered, or the incident closed, without holding the repaired run against "
-    "the old one."""
+    """The run was declared recovered, or the incident closed, without holding the repaired run against
+    the old one."""
     for life in a.lives:
         done = life.reached("recovered") or life.reached("closed")
         if done is None:
@@ -217,10 +221,18 @@ def _what(c: schemas.Change) -> str:
 def _lower(c: schemas.Change) -> bool:
     """Whether a lower value was asked for, or came into effect: the move counts, in effect or not."""
     for before, after in ((c.effective_before, c.effective_after), (c.requested_before, c.requested_after)):
-        x, y = number_of(before), number_of(after)
+        x, y = _leading(before), _leading(after)
         if x is not None and y is not None and y < x:
             return True
     return False
+
+
+def _leading(value: schemas.Scalar | None) -> float | None:
+    """A number, or the rate that a schedule's text begins with: `0.05 at step 20 (...)`."""
+    found = number_of(value)
+    if found is None and value is not None and (m := _RATE_AT.match(value.text())):
+        found = float(m[1])
+    return found
 
 
 def _ids(records: Iterable[schemas.Record]) -> tuple[str, ...]:

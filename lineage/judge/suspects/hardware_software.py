@@ -158,7 +158,7 @@ def nothing_happened(known: Known) -> Iterable[Said]:
     """The machine was watched, and nothing of it is on record near the bad step."""
     if known.watched and not any(n.placed.event.severity != "note" for n in known.events):
         yield Said(
-            f"{known.watched} were watched, and no error is on record within ten minutes of the bad step"
+            f"watched on its node: {known.watched}; no error is on record within ten minutes of the bad step"
         )
 
 

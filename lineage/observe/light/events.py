@@ -76,10 +76,20 @@ def unhandled() -> int:
 
 
 def failed(error: BaseException) -> None:
-    """Count a failure of ours; keep the words of the first. The caller's call is done and unharmed."""
+    """Count a failure of ours; keep the words and the place of the first. The caller's call is done and unharmed."""
     SWITCH.failures += 1
     if SWITCH.failures == 1:
-        SWITCH.first_failure = f"{type(error).__name__}: {error}"[:500]
+        SWITCH.first_failure = f"{type(error).__name__}: {error}"[:400] + _place(error)
+
+
+def _place(error: BaseException) -> str:
+    """The file and line that raised it: an assertion has no words of its own."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
 
 
 def _in_child() -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # `typing` takes longer to import than all of this
 TRACKERS = ("wandb", "mlflow")
 DCP = "torch.distributed.checkpoint"
 WATCHED = (*TRACKERS, "torch", DCP, "safetensors.torch", "safetensors.numpy")
+TESTS = "pytest"
+"""With it a test session begins: nothing in it is wrapped."""
 
 
 class Finder:

@@ -54,6 +54,12 @@ def is_child() -> bool:
     return starting or module.parent_process() is not None
 
 
+def is_test_session() -> bool:
+    """Whether this process was started as pytest, and not by a program that imports it among others."""
+    words: list[str] = getattr(sys, "orig_argv", [])[1:6]
+    return any(os.path.basename(word) in ("pytest", "py.test") for word in words)
+
+
 def _write(folder: str, name: str, text: str) -> None:
     try:
         fd = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

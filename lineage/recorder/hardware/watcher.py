@@ -42,6 +42,8 @@ LONGEST_CLOSE = 2.0
 """Seconds that the end of a run waits for the last look."""
 TRIES = 3
 """Looks that may fail one after the other before GPUs are given up."""
+NO_GPU = "; no GPU is watched: "
+"""Between what was watched and the word that no GPU was: a reader must not take the second for something seen."""
 MOST_RECORDS = 10_000
 """Records of one node and segment: a log that floods must not fill the ledger."""
 
@@ -109,7 +111,8 @@ class Watcher:
             gaps.append("hardware events: lines of the kernel's log were overwritten before they were read")
         if not parts:
             return [], missing, gaps + ([f"hardware events: {no_gpu}"] if no_gpu else [])
-        return [f"hardware events: {', '.join([*parts, *([no_gpu] if no_gpu else [])])}"], missing, gaps
+        without = f"{NO_GPU}{no_gpu}" if no_gpu else ""
+        return [f"hardware events: {', '.join(parts)}{without}"], missing, gaps
 
     # -- the thread that writes
 

@@ -73,7 +73,7 @@ def _found(before: bytes | None, sections: Sequence[Section], incident: str) -> 
         return marked.Found(of=incident, untouched=True)
     text = before.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     headings = [as_markdown.escape(clean(s.title)) for s in sections]
-    return marked.read(text, page.TITLES, headings)
+    return marked.read(text, page.TITLES, headings, [hint for _, hint in page.PARTS.values()])
 
 
 def _aside(folder: Path, data: bytes) -> Path:

@@ -39,7 +39,7 @@ def _broke(g: Given) -> Line:
         return [place, f": {cell.text}; {found}."]
     who = g.life.milestones["open"].by or "nobody named"
     step = "no step named" if g.step is None else f"step {g.step:,}"
-    text = f"{words.shorten(latest.title)} (said by {who}, {step}, {words.time(g.life.opened)} UTC)."
+    text = f"{words.shorten(g.headline)} (said by {who}, {step}, {words.time(g.life.opened)} UTC)."
     return [Span(text, "bad"), " Nothing on record is abnormal there."]
 
 
@@ -60,11 +60,13 @@ def _reached(g: Given) -> Line:
         )
         after = [n for n in graph.nodes.values() if n.segment == g.life.segment and n.checkpoint.step >= step]
         marked = sum(any(m.mark in ("quarantined", "first_bad") for m in n.standing) for n in after)
-        told = f", {marked} of them marked as such" if after else ""
+        told = f", {marked} of them marked as bad" if after else ""
         many = words.plural(len(after), "checkpoint") if after else "no checkpoint"
         parts.append(f"{many} saved from it on{told}")
     elif step is None:
         parts.append("from which step on is not known")
+    if not any(r.kind == "segment_end" and r.segment == g.life.segment for r in g.hour.records):
+        parts.append("no end of it is on record: killed, or still running")
     return [f"{'; '.join(parts)}."]
 
 

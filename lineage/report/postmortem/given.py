@@ -11,6 +11,7 @@ from ...judge import first_hour
 from ...judge.audit import AuditFinding
 from ...judge.incident_life import Life
 from ...judge.suspects import Suspects
+from ...ledger import blanked
 from ..facts import BadFact, DriftFact, Facts
 from ..timeline import Event
 
@@ -33,6 +34,16 @@ class Given:
     def life(self) -> Life:
         """The incident."""
         return self.hour.life
+
+    @property
+    def headline(self) -> str:
+        """The incident's title; in a ledger pulled from a tracker that did not get it, what the first bad cell says."""
+        title = self.life.latest.title
+        if title != blanked.NOT_SHARED:
+            return title
+        if self.cell is None:
+            return "an incident whose title stayed where the run trained"
+        return f"rank {self.cell.rank}, step {self.cell.step:,}: {self.cell.text}"
 
     @property
     def cell(self) -> schemas.Cell | None:

@@ -22,7 +22,7 @@ def glance(g: Given) -> Section:
     """Whose it is, which states it reached, and what it took."""
     life, latest = g.life, g.life.latest
     said: list[tuple[str, str | Span | list[str | Span]]] = [
-        ("Incident", [f"{words.shorten(latest.title)} ", Span(life.uid, "code")]),
+        ("Incident", [f"{words.shorten(g.headline)} ", Span(life.uid, "code")]),
         ("Owner", latest.owner or Span("nobody is named", "warn")),
         ("States", _states(g)),
         ("Who was told", _told(g) or Span("nobody is on record as told", "warn")),

@@ -36,7 +36,7 @@ TITLES = {key: title for key, (title, _) in PARTS.items()}
 
 def title(g: Given) -> str:
     """The page's one heading."""
-    return f"Post-mortem of {g.facts.run}: {words.shorten(g.life.latest.title, 120)}"
+    return f"Post-mortem of {g.facts.run}: {words.shorten(g.headline, 120)}"
 
 
 def sections(g: Given, written: Mapping[str, str]) -> list[Section]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import schemas
 from lineage.capture.pseudonym import node as pseudonym
 from lineage.imports.events import Told, into_ledger, read
 from lineage.judge.events_clock import clock_doubt, duration_words
-from lineage.judge.events_run import Placed
+from lineage.judge.events_placing import ranks_of
+from lineage.judge.events_run import Placed, RankPlace, Run
 from lineage.ledger import events as ledger_events
 from lineage.ledger.reader import Ledger
+from lineage.report import events as words
 
 from .run import BEGAN, GPUS, LATER, RUN, XID, Clock, at, syslog, write
 
@@ -63,6 +67,58 @@ def test_an_index_is_only_taken_for_a_local_rank_and_said_to_be(ledger: Ledger, 
     (found,) = imported(ledger, tmp_path / "site.csv", rows)
     assert (found.ranks, found.by) == ((1,), "local rank")
     assert any("is not shown" in n for n in found.notes)
+
+
+def test_an_index_is_no_rank_s_where_the_ranks_trained_on_the_cpu() -> None:
+    """GPU 1 of a node is not local rank 1 there: it is an event of the node, and of all its ranks alike."""
+    place = schemas.Place(node="n-1", device="cpu", pid=1)
+    ranks = [RankPlace("s", n, place.model_copy(update={"local_rank": n})) for n in range(2)]
+    event = schemas.Event(
+        key="sha256:" + "0" * 64,
+        zone="stated",
+        category="xid",
+        severity="fault",
+        text="Xid 79",
+        nodes=["n-1"],
+        device_index=1,
+        source=schemas.EventSource(format="table"),
+    )
+    found, by, notes = ranks_of(event, Run(ranks, ()))
+    assert ([p.rank for p in found], by, notes) == ([0, 1], "node", [])
+
+
+def test_an_event_of_no_node_is_not_said_to_be_of_all_ranks(ledger: Ledger, tmp_path: Path) -> None:
+    """Its time tells the segment; which rank it is of, nothing tells."""
+    rows = f"time,category,message\n{at(5).isoformat()},ecc,error\n"
+    (found,) = imported(ledger, tmp_path / "site.csv", rows)
+    assert (found.ranks, found.by) == ((), "time")
+    assert words.place(found).endswith("/ not known")
+    assert words.place_words(found).endswith("by its time alone, of no known rank")
+
+
+def test_a_time_that_cannot_be_read_is_no_missing_one(ledger: Ledger, tmp_path: Path) -> None:
+    """A time given for a source without times does not take the place of one that stands there."""
+    rows = "time,node,category,message\n30/11/2026 14:40,node001,ecc,error\n,node001,ecc,other\n"
+    odd, without = imported(ledger, tmp_path / "site.csv", rows, Told(at=at(5), offset=0.0))
+    if odd.event.text != "error":
+        odd, without = without, odd
+    assert odd.event.when is None
+    assert "written '30/11/2026 14:40', is not known" in (odd.why or "")
+    assert without.event.when == at(5)
+
+
+def test_of_a_very_long_file_only_what_is_around_the_run_is_taken(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[into_ledger.__module__], "MANY", 3)
+    days = [at(5) + timedelta(days=n) for n in (-9, -2, 0, 2, 9)]
+    path = tmp_path / "site.csv"
+    path.write_text(
+        "time,node,message\n" + "".join(f"{d.isoformat()},node001,x{n}\n" for n, d in enumerate(days))
+    )
+    (done,) = into_ledger(ledger, [(path, read(path))], Told(offset=0.0))
+    assert (done.read, done.new) == (5, 1)
+    assert any("4 of 5 are more than a day from the run and were left out" in p for p in done.problems)
 
 
 def test_an_index_is_a_device_where_another_event_of_the_node_names_both(

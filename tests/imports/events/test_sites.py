@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -86,7 +88,7 @@ def test_a_table_is_read_by_the_names_of_its_columns_and_keeps_the_others(tmp_pa
     assert second.problems == ["time 'yesterday' is no time"]
     assert third.text == "no text is given"
     assert any("columns without a meaning here are kept as values: rack" in p for p in found.problems)
-    assert any("1 rows have fewer cells" in p for p in found.problems)
+    assert any("1 row has fewer cells" in p for p in found.problems)
 
 
 def test_a_number_in_a_column_of_that_name_is_an_xid(tmp_path: Path) -> None:
@@ -155,6 +157,13 @@ def test_json_is_read_as_a_list_under_one_key_or_line_by_line(tmp_path: Path, fo
         ("Sat Mar  4 04:56:17 2023", "2023-03-04T04:56:17", False, 1.0),
         ("Sat Mar  4 04:56:17 UTC 2023", "2023-03-04T04:56:17+00:00", True, 1.0),
         ("Sat Mar  4 04:56:17 CET 2023", "2023-03-04T04:56:17", False, 1.0),
+        ("2026-11-29 16:00:00+01", "2026-11-29T16:00:00+01:00", True, 1.0),
+        ("2026-11-29 16:00:00 CET", "2026-11-29T16:00:00", False, 1.0),
+        ("20261129T160000Z", "2026-11-29T16:00:00+00:00", True, 1.0),
+        ("1.7960496e9", "2026-11-30T14:40:00+00:00", True, 1.0),
+        ("2026-11-29 4:00:00 PM", None, False, 1.0),
+        ("2026-11-29-05", None, False, 1.0),
+        ("11/30/2026 14:40:40", None, False, 1.0),
         ("soon", None, False, 1.0),
         ("2026-13-41", None, False, 1.0),
         ("17", None, False, 1.0),
@@ -182,3 +191,60 @@ def test_an_offset_is_read_as_a_person_writes_it(text: str, seconds: float) -> N
 def test_an_offset_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"length of time|longer than a year"):
         times.duration(text)
+
+
+def _table(tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "events.csv"
+    path.write_text(text)
+    return read(path)
+
+
+def test_a_quote_within_a_text_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """The header shows no quotes, the rows do: doubled ones, a comma and a line's end within them."""
+    found = _table(tmp_path, 'time,host,message\n1796049640,n1,"a, ""b""\nc"\n1796049641,n1,next\n')
+    assert [d.text for d in found.drafts] == ['a, "b"\nc', "next"]
+    assert [d.line for d in found.drafts] == [2, 4]
+    assert not found.problems
+
+
+@pytest.mark.parametrize("head", ["Host Name", "host-name", "HOST_NAME", " Hostname"])
+def test_a_column_is_found_however_its_words_are_joined(tmp_path: Path, head: str) -> None:
+    (event,) = _table(tmp_path, f"Time,{head},Message\n1796049640,n1,x\n").drafts
+    assert event.nodes == ("n1",)
+
+
+def test_a_row_without_its_first_column_of_a_kind_is_read_from_the_next(tmp_path: Path) -> None:
+    """Two monitors in one file: each has its own name for the time, the node and the words."""
+    path = tmp_path / "both.json"
+    rows = [
+        {"ts": 1796049640, "host": "n1", "msg": "link down"},
+        {"startsAt": "2026-11-30T14:40:41Z", "labels": {"instance": "n2:9400"}, "summary": "hot"},
+    ]
+    path.write_text(json.dumps(rows))
+    found = read(path)
+    assert [(d.nodes, d.text) for d in found.drafts] == [(("n1",), "link down"), (("n2",), "hot")]
+    assert all(d.when is not None and d.when.at is not None for d in found.drafts)
+    assert not found.problems
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            "30/11/2026 14:40:40,n1,x,error,1",
+            r"times of 1 row cannot be read \('30/11/2026 14:40:40' in line 3\)",
+        ),
+        ("1796049640,n1,x,SEV1,1", r"severity of 1 row means nothing here \('SEV1'\)"),
+        ("1796049640,n1,x,error,often", "count of 1 row is no number"),
+        ("1796049640,n1", "1 row has fewer cells"),
+        ("1796049640,n1,x,error,1,beyond", "1 row has more cells"),
+        ('1796049640,n1,"x,error,1\n1796049641,n1,y,error,1', r"spans many lines \(line 3 to 4\)"),
+    ],
+)
+def test_what_a_row_says_and_is_not_understood_is_named_for_the_file(
+    tmp_path: Path, row: str, said: str
+) -> None:
+    good = "1796049640,n1,fine,error,1"
+    found = _table(tmp_path, f"time,host,message,severity,count\n{good}\n{row}\n")
+    assert re.search(said, "\n".join(found.problems)), found.problems
+    assert not _table(tmp_path, f"time,host,message,severity,count\n{good}\n").problems

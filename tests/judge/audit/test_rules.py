@@ -74,6 +74,48 @@ def test_a_higher_rate_is_no_opening_move_of_that_kind() -> None:
     assert not found("LIN-U003", lower_rate(after=2.0))
 
 
+def test_a_spike_that_is_not_answered_yet_does_not_hide_how_the_others_were() -> None:
+    """The third one has just struck: that nothing was done about it says nothing of the first two."""
+    case = skipped("batch_skip")
+    case.bads[uid(3)] = first_bad(3)
+    (f,) = found("LIN-U006", case)
+    assert f.text.startswith("2 spikes were answered")
+
+
+def test_a_run_that_was_begun_anew_was_restarted_too() -> None:
+    """From nothing, under the same id: what of the broken segment was not kept by then may be overwritten."""
+    case = Case()
+    case.history.segment(2)
+    (f,) = found("LIN-U001", case)
+    assert "nothing of it is kept to this day" in f.text
+    kept = Case()
+    kept.keep()
+    kept.history.segment(2)
+    assert not found("LIN-U001", kept)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lower"),
+    [
+        ("0.1 at step 20 (LinearLR())", "0.05 at step 20 (LinearLR())", True),
+        ("5e-05 at step 20 (LinearLR())", "0.1 at step 20 (LinearLR())", False),
+        ("LinearLR(a)", "LinearLR(b)", False),
+    ],
+)
+def test_a_rate_that_only_the_scheduler_shows_lower_is_that_move_too(
+    before: str, after: str, lower: bool
+) -> None:
+    """No config key asks for it: the schedule's own words say what it gives."""
+    case = Case().restarted(2, change("lr_schedule", before, after))
+    assert bool(found("LIN-U003", case)) == lower
+
+
+def test_rules_are_told_in_whole_sentences_without_marks_of_the_code() -> None:
+    for r in RULES:
+        assert '"' not in r.says.replace("'", ""), r.code
+        assert r.says.endswith("."), r.code
+
+
 def test_spikes_answered_otherwise_are_not_said_to_be_blamed_on_samples() -> None:
     assert not found("LIN-U006", skipped("learning_rate"))
 

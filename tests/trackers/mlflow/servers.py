@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -73,9 +74,9 @@ class Server:
 class Faulty:
     """Stands in front of a server, passes requests on, and fails them as `fault` says.
 
-    `fault`: None, "hang" (no answer), "503", "401", "login" (an HTML page), "no_models" (MLflow before 3.0:
-    no such endpoint), "lost" (the request is done, its answer never arrives). Only requests whose path
-    contains `where` fail; `times` counts down, -1 means for ever.
+    `fault`: None, "hang" (no answer), "slow" (each answer after a second), "503", "403" (no permission), "401",
+    "login" (an HTML page), "no_models" (MLflow before 3.0: no such endpoint), "lost" (the request is done, its
+    answer never arrives). Only requests whose path contains `where` fail; `times` counts down, -1 means for ever.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -104,10 +105,15 @@ class Faulty:
                 if fault == "hang":
                     faulty.release.wait(60)
                     return
+                if fault == "slow":
+                    faulty.release.wait(1.0)
                 if fault == "503":
                     self._answer(503, b"busy", "text/plain")
                 elif fault == "401":
                     self._answer(401, b"who are you", "text/plain")
+                elif fault == "403":
+                    body = {"error_code": "PERMISSION_DENIED", "message": "not yours"}
+                    self._answer(403, json.dumps(body).encode())
                 elif fault == "login":
                     self._answer(200, b"<html>Sign in</html>", "text/html")
                 elif fault == "no_models":
@@ -124,9 +130,15 @@ class Faulty:
 
             do_GET = do_POST = do_PATCH = do_PUT = _handle  # noqa: N815 (names that http.server calls)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._handler, self._port = Handler, 0
+        self.open()
+        self.uri = f"http://127.0.0.1:{self._port}"
+
+    def open(self) -> None:
+        """Listen; after `close` on the same port again."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler)
         self._server.daemon_threads = True
-        self.uri = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._port = int(self._server.server_address[1])
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def fail(self, fault: str | None, where: str = "", times: int = -1) -> None:
@@ -139,6 +151,7 @@ class Faulty:
         return self.fault
 
     def close(self) -> None:
+        """Stop listening: from now on connections are refused."""
         self.release.set()
         self._server.shutdown()
         self._server.server_close()

@@ -22,6 +22,13 @@ def test_two_long_keys_that_begin_alike_stay_two() -> None:
     assert key("note", "w" * 400 + "a") != key("note", "w" * 400 + "b")
 
 
+def test_keys_that_differ_in_refused_characters_alone_stay_two_and_plain_ones_are_as_they_were() -> None:
+    """A metric may be called loss@1 or loss#1; MLflow takes neither character."""
+    assert key("finding", "LIN-S001", "loss@1") != key("finding", "LIN-S001", "loss#1")
+    assert key("note", " lead") != key("note", "lead")
+    assert key("claims", "loss_curve") == "lineage/claims/loss_curve"
+
+
 def test_a_text_that_fits_is_unchanged_and_one_that_does_not_says_that_it_was_shortened() -> None:
     assert fit_text("x" * TAG_LIMIT) == "x" * TAG_LIMIT
     cut = fit_text("日" * 5000)

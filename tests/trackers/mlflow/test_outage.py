@@ -91,6 +91,7 @@ def test_a_server_that_never_answers_is_given_up_after_the_time_limit(
         ("503", TrackerUnavailable, "503"),
         ("login", TrackerUnavailable, "login page"),
         ("401", TrackerRefused, "lineage sync"),
+        ("403", TrackerRefused, "not yours.*lineage sync"),
     ],
 )
 def test_an_answer_that_passes_is_told_from_one_that_does_not(

@@ -263,6 +263,13 @@ class StubBackend:
             }
         return {"model": model}
 
+    def _on_RewindRun(self, v: dict[str, Any]) -> Any:
+        """The history ends at the step; what came after it is gone from the run, as with W&B itself."""
+        run = self.runs[v["runName"]]
+        kept = [r for r in run.history if r["_step"] <= v["metricValue"]]
+        run.lines["wandb-history.jsonl"] = [json.dumps(r) for r in kept]
+        return {"rewindRun": {"rewoundRun": self._bucket(run)}}
+
     def _on_Run(self, v: dict[str, Any]) -> Any:
         run = self.runs.get(v["name"])
         if run is None:

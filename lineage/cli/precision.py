@@ -1,0 +1,34 @@
+"""`lineage precision`: what runs in 16 or 8 bits that should not."""
+
+from __future__ import annotations
+
+from . import rung
+from .common import CliError, Json
+
+NAME = "precision"
+
+
+def command(
+    with_: rung.With = "",
+    device: rung.Device = None,
+    run: rung.Into = None,
+    record: rung.Record = True,
+    as_json: Json = False,
+) -> None:
+    """Softmax, norms, loss and optimizer state below float32, fp16 without a scaler, fp8 without scales, by module."""
+    built = rung.build(with_, device)
+    if built.loss is None:
+        raise CliError("this rung needs the loss of a micro-batch: return {'loss': ...} with the model")
+    from ..ladder.precision import precision_audit
+
+    (batch,) = rung.batches(built)
+    found = precision_audit(
+        built.model,
+        built.loss,
+        batch,
+        optimizer=built.optimizer,
+        scaler=built.scaler,
+        config=built.config,
+        built_by=with_,
+    )
+    rung.finish(found, run, record=record, as_json=as_json)
