@@ -17,7 +17,7 @@ from ..base import PREFIX, Page, Shown, TrackerRefused
 from . import facts, hidden, verdicts
 from .checkpoints import Checkpoints
 from .errors import masked_url, translated
-from .handle import Handle
+from .handle import Handle, project_of
 
 Show: TypeAlias = Callable[[Handle, Shown, Page], str | None]
 
@@ -70,7 +70,7 @@ class WandbTracker:
         run, settings = self._run, self._run.settings
         if self._disabled:
             return schemas.TrackerAlias(tracker=self.kind, id=run.id, uri="disabled:")
-        project = "/".join(p for p in (getattr(settings, "entity", None), _project(run)) if p) or None
+        project = "/".join(p for p in (getattr(settings, "entity", None), project_of(run)) if p) or None
         if not self._handle.online:
             folder = os.path.basename(str(getattr(settings, "sync_dir", "")).rstrip("/"))
             return schemas.TrackerAlias(
@@ -166,11 +166,3 @@ class WandbTracker:
         html = wandb.Html(str(page), inject=False)
         self._run.log({f"{PREFIX}{name}": html}, commit=False)
         self._pages[name] = digest
-
-
-def _project(run: Any) -> str | None:
-    """The run's project; None for one made without, whose property asserts that there is one."""
-    try:
-        return run.project or None
-    except AssertionError:
-        return None
