@@ -1,4 +1,4 @@
-"""The report as one HTML file: it loads nothing, runs nothing, and escapes everything."""
+"""The report as one HTML file: it loads nothing, runs nothing unless charts can be zoomed, and escapes everything."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from . import marked, page
 from .blocks import Inline, Section, clean, plain, spans
 from .facts import Facts
+from .interactive import NONE, Live
 
 NEEDS = "pip install 'runlineage[read]'"
 
@@ -58,9 +59,10 @@ def render(facts: Facts, drawn: Drawn | None = None) -> str:
     return document(page.title(facts), page.sections(facts), drawn, facts.answer.status or "not_shown")
 
 
-def document(title: str, sections: Sequence[Section], drawn: Drawn, status: str) -> str:
+def document(title: str, sections: Sequence[Section], drawn: Drawn, status: str, live: Live = NONE) -> str:
     """Return a page: its title, its sections with the charts that they name, and the status of the first one.
 
+    `live`: charts that can be zoomed, beside the drawings. A page without them runs nothing.
     Raises `ImportError` where the extra `read` is not installed.
     """
     import jinja2
@@ -88,6 +90,9 @@ def document(title: str, sections: Sequence[Section], drawn: Drawn, status: str)
         drawn=drawn,
         written=lambda block: markupsafe.Markup(marked.as_html(block)),  # HTML in it was escaped
         status=status,
+        policy=live.policy,
+        specs={name: markupsafe.Markup(spec) for name, spec in live.specs.items()},  # JSON without a `<`
+        scripts=[markupsafe.Markup(s) for s in live.scripts],
     )
 
 

@@ -164,19 +164,29 @@ def gradients(facts: Facts, uid: str) -> Drawing | None:
 def _svg(drawing: Drawing, width: int, height: int) -> str:
     import vl_convert
 
-    chart = _chart(drawing, width, height)
-    return themed(vl_convert.vegalite_to_svg(chart.to_json()))
+    drawn = chart(drawing, width, height, POINTS_OF_A_CHART)
+    return themed(vl_convert.vegalite_to_svg(drawn.to_json()))
 
 
-def _chart(drawing: Drawing, width: int, height: int) -> Any:
+def chart(drawing: Drawing, width: int, height: int, points: int, *, interactive: bool = False) -> Any:
+    """The chart of a drawing, with about so many points at most.
+
+    `interactive`: zoomed along the steps, with the values at the pointer. Raises `ImportError` where altair is not
+    installed.
+    """
     import altair as alt
 
-    most = min(MOST_POINTS, POINTS_OF_A_CHART // max(1, len(drawing.lines)), 4 * width)
+    most = min(MOST_POINTS, points // max(1, len(drawing.lines)), 4 * width)
     names = [line.name for line in drawing.lines]
     rows = [row for line in drawing.lines for row in _rows(line, most, log=drawing.log)]
     scale = alt.Scale(type="log") if drawing.log else alt.Scale(zero=False)
     legend = alt.Legend(
-        title=None, orient="top", columns=2 if width < 400 else 4, symbolStrokeWidth=2, symbolSize=300
+        title=None,
+        orient="top",
+        columns=2 if width < 400 else 4,
+        symbolType="stroke",
+        symbolStrokeWidth=2,
+        symbolSize=300,
     )
     x = alt.X(
         "step:Q", title="step", axis=alt.Axis(format="~s", tickCount=5 if width < 400 else 8, tickMinStep=1)
@@ -188,16 +198,17 @@ def _chart(drawing: Drawing, width: int, height: int) -> Any:
             x=x,
             y=alt.Y("value:Q", title=drawing.unit, scale=scale, axis=alt.Axis(format="~g", tickCount=5)),
             color=alt.Color(
-                "line:N",
+                "of:N",
                 legend=legend,
                 scale=alt.Scale(domain=names, range=[n.colour for n in drawing.lines]),
             ),
             strokeDash=alt.StrokeDash(
-                "line:N", legend=legend, scale=alt.Scale(domain=names, range=[n.dash for n in drawing.lines])
+                "of:N", legend=legend, scale=alt.Scale(domain=names, range=[n.dash for n in drawing.lines])
             ),
         )
     )
-    layers = [*_band_layers(alt, drawing, x), line, *_mark_layers(alt, drawing, x, width, height)]
+    lines = [line] if not interactive else _pointed(alt, line, drawing)
+    layers = [*_band_layers(alt, drawing, x), *lines, *_mark_layers(alt, drawing, x, width, height)]
     return (
         alt.layer(*layers)
         .properties(width=width, height=height, background="transparent")
@@ -217,13 +228,31 @@ def _chart(drawing: Drawing, width: int, height: int) -> Any:
     )
 
 
+def _pointed(alt: Any, line: Any, drawing: Drawing) -> list[Any]:
+    """The lines, zoomed by wheel and drag along the steps, with the value of the point under the pointer."""
+    # not `nearest`: of the cells around points that it makes, Vega-Lite reads no word of a line for the tooltip
+    near = alt.selection_point(on="pointerover", clear="pointerout", name="near")
+    tooltip = [
+        alt.Tooltip("of:N", title="line"),
+        alt.Tooltip("step:Q", title="step", format=",d"),
+        alt.Tooltip("value:Q", title=drawing.unit, format=".6g"),
+    ]
+    points = line.mark_point(size=160, filled=True).encode(
+        opacity=alt.condition(near, alt.value(1), alt.value(0), empty=False),
+        strokeDash=alt.Undefined,
+        tooltip=tooltip,
+    )
+    zoom = alt.selection_interval(bind="scales", encodings=["x"], name="zoom")
+    return [line.add_params(zoom), points.add_params(near)]
+
+
 def _rows(line: Line, most: int, *, log: bool) -> list[dict[str, Any]]:
     """The points of a line; a step without a finite value breaks it."""
     rows: list[dict[str, Any]] = [
-        {"step": s, "value": v, "line": line.name} for s, v in thin(line.points, most) if v > 0 or not log
+        {"step": s, "value": v, "of": line.name} for s, v in thin(line.points, most) if v > 0 or not log
     ]
     gaps = non_finite(line.points)[:MOST_MARKS]
-    rows += [{"step": s, "value": None, "line": line.name} for s, _ in gaps]
+    rows += [{"step": s, "value": None, "of": line.name} for s, _ in gaps]
     return sorted(rows, key=lambda r: r["step"])
 
 

@@ -63,20 +63,20 @@ def loss(g: Given) -> Drawing:
     return _marked(charts.over_segments(g.facts, "loss", "loss"), g)
 
 
-def draw(g: Given) -> Mapping[str, Mapping[str, str]]:
-    """Draw them. Raises `ImportError` where altair or vl-convert is not installed."""
+def drawings(g: Given) -> Mapping[str, Drawing]:
+    """What they show, by name."""
     whole, steps = loss(g), near(g)
-    drawings = {"loss": whole}
+    out = {"loss": whole}
     gradients = charts.gradients(g.facts, g.life.segment)
     if gradients is not None:
-        drawings["grad_norm"] = _marked(gradients, g)
+        out["grad_norm"] = _marked(gradients, g)
     if steps is not None:
         own = [line for line in whole.lines if line.name.split(",")[0] == f"segment {g.number}"]
-        drawings["loss_near"] = replace(whole, lines=own)
+        out["loss_near"] = replace(whole, lines=own)
         for name in ("loss_near", "grad_norm"):
-            if name in drawings:
-                drawings[name] = _within(drawings[name], steps)
-    return charts.drawn(drawings)
+            if name in out:
+                out[name] = _within(out[name], steps)
+    return out
 
 
 def _marked(drawing: Drawing, g: Given) -> Drawing:

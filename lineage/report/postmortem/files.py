@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..._rooms import schemas
 from ...ledger import layout
-from .. import as_html, as_markdown, marked
+from .. import as_html, as_markdown, charts, interactive, marked
 from ..blocks import Section, clean
 from . import curves, page
 from .given import Given
@@ -60,9 +60,10 @@ def write(g: Given, folder: Path) -> Kept:
     layout.write_durably(path, text.encode("utf-8", "surrogateescape"))  # the bytes of people as they are
     kept.written, kept.parts, kept.lost = [path], tuple(found.parts), found.lost if kept.aside else ()
     as_html.needed()
-    drawn = as_html.safe(curves.draw(g))
+    drawings = curves.drawings(g)
+    drawn = as_html.safe(charts.drawn(drawings))
     status = g.facts.answer.status or "not_shown"
-    html = as_html.document(page.title(g), sections, drawn, status)
+    html = as_html.document(page.title(g), sections, drawn, status, interactive.live(drawings))
     layout.write_durably(folder / HTML, html.encode("utf-8", "replace"))
     kept.written.append(folder / HTML)
     return kept
