@@ -84,7 +84,7 @@ def _library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the library that draws the drawings."""
     import vl_convert
 
-    found: str = vl_convert.javascript_bundle(None)
+    found: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     if "</script" in found.lower():
         raise ValueError("the bundle of vl-convert cannot stand in a script element")
     return found
