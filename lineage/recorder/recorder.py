@@ -110,12 +110,7 @@ class Recorder:
         ids = self._ids()
         w = self._writer = self._open(ids)
         w.step = self.parent.checkpoint.step if self.parent and self.parent.checkpoint else 0
-        if self.world.rank == 0:
-            alias = self._aliases()
-            fork_of = self.parent.run if self.fork and self.parent else None
-            w.write(
-                schemas.Run(uid=ids.run, name=self.name, aliases=alias, fork_of=fork_of, source=ids.source)
-            )
+        self._write_run(w)
         if self.parent is not None:
             self.parent.ask(w.ledger, self.world.rank)
             w.step = self.parent.checkpoint.step if self.parent.checkpoint else 0
@@ -139,6 +134,17 @@ class Recorder:
         if text:
             w.write(schemas.TrackerNote(code=trackers.versions.CODE, tracker=kind, text=text))
             log.warning("lineage: %s: %s", trackers.versions.CODE, text)
+
+    def _write_run(self, w: Writer) -> None:
+        """Rank 0 writes the run down, with the one that it was forked from as far as that is known."""
+        if self.world.rank != 0:
+            return
+        fork_of = self.parent.run if self.fork and self.parent else None
+        w.write(
+            schemas.Run(
+                uid=w.ids.run, name=self.name, aliases=self._aliases(), fork_of=fork_of, source=w.ids.source
+            )
+        )
 
     def _say_parent(self, w: Writer, parent: boundary.Parent) -> None:
         """What is wrong with the checkpoint that was named goes to the log and to the ledger."""
@@ -257,6 +263,8 @@ class Recorder:
                     f"the checkpoint belongs to run {self.parent.run}, and this run's ledger was already open; "
                     "name it in lineage.attach(run, resumed_from=path)"
                 )
+            if fork:  # the run was written down before its parent was named
+                self._write_run(self._writer)
             self._say_parent(self._writer, self.parent)
             self._write_segment()
 

@@ -167,8 +167,8 @@ def gather(
     coverage, gaps = _coverage(ledger, graph)
     first_bads = tuple(BadFact(graph.number(uid), b, Grids.of(b, found)) for uid, b in bads.items())
     beside = ledger_events.read(ledger).placed
-    run = ledger.last("run")
-    names = [r.payload.name for r in ledger.of("run") if r.payload.name]
+    runs = ledger.of("run")
+    names = [r.payload.name for r in runs if r.payload.name]
     return Facts(
         run=ledger.run,
         name=names[-1] if names else None,
@@ -176,8 +176,8 @@ def gather(
         read_at=schemas.now(),
         written=(records[0].at, records[-1].at) if records else None,
         records=len(records),
-        aliases=tuple({(a.tracker, a.id): a for r in ledger.of("run") for a in r.payload.aliases}.values()),
-        fork_of=run.payload.fork_of if run else None,
+        aliases=tuple({(a.tracker, a.id): a for r in runs for a in r.payload.aliases}.values()),
+        fork_of=next((r.payload.fork_of for r in reversed(runs) if r.payload.fork_of), None),
         answer=answer_.answer(place, graph, tips, bads, preserved=preserved),
         tips=tips,
         segments=tuple(_segment(records, graph, curves, uid) for uid in graph.segments),

@@ -264,19 +264,6 @@ def test_the_late_verb_finds_the_parents_ledger(tmp_path: Path) -> None:
     assert ledger.last("drift").payload.changes == []
 
 
-def test_a_fork_is_a_run_of_its_own_that_names_its_parent(tmp_path: Path) -> None:
-    """fork=True: another lineage run id, the same parent checkpoint."""
-    ck = tmp_path / "ck"
-    run = parent_run(tmp_path / "runs", ck).run
-    loop = Loop().load(ck)
-    with attach(loop, tmp_path / "forks", resumed_from=ck, fork=True) as rec:
-        loop.run(rec, 7)
-    ledger = only(tmp_path / "forks")
-    assert ledger.run != run
-    assert ledger.last("run").payload.fork_of == run
-    assert ledger.last("segment").payload.start == "fork"
-
-
 def test_a_resume_from_a_bad_checkpoint_is_said_loudly(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
