@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .._rooms import schemas
+from .rung_answers import answer
 
 LEAST = 3
 """Seeds without which there is no spread."""
@@ -57,14 +58,14 @@ def _one_job(a: schemas.Canary, b: schemas.Canary) -> schemas.Answer:
     if a.world_size != b.world_size:
         changed.append(f"ranks {a.world_size} -> {b.world_size}")
     if wrong:
-        return _made(question, "fail", f"not the same job: {'; '.join(wrong)}", look_at=changed)
+        return answer(question, "fail", f"not the same job: {'; '.join(wrong)}", look_at=changed)
     many = " (more than one: no difference can be traced to one of them)" if len(changed) > 1 else ""
     text = (
         f"the same job; changed: {', '.join(changed)}{many}"
         if changed
         else "the same job under the same conditions"
     )
-    return _made(question, "pass", text, values={"changed": changed})
+    return answer(question, "pass", text, values={"changed": changed})
 
 
 def _recipe(a: schemas.Canary, b: schemas.Canary) -> bool:
@@ -79,12 +80,12 @@ def _repeats(a: schemas.Canary, b: schemas.Canary) -> schemas.Answer:
     question = "each_side_repeats_itself"
     told = {"before": a.repeats, "now": b.repeats}
     if None in told.values():
-        return _made(question, "cannot_tell", "the job was not run twice with one seed on both sides")
+        return answer(question, "cannot_tell", "the job was not run twice with one seed on both sides")
     not_ = [side for side, yes in told.items() if not yes]
     if not_:
         text = f"one seed run twice gives other bits ({', '.join(not_)}): bits of the two sides say nothing"
-        return _made(question, "cannot_tell", text)
-    return _made(question, "pass", "one seed run twice gives the same bits, before and now")
+        return answer(question, "cannot_tell", text)
+    return answer(question, "pass", "one seed run twice gives the same bits, before and now")
 
 
 def parting(a: schemas.Canary, b: schemas.Canary) -> Parting | None:
@@ -148,27 +149,29 @@ def _sides(a: schemas.Canary, b: schemas.Canary) -> schemas.Answer:
             "first_tensors": list(first.tensors[:64]),
         }
     if not _recipe(a, b) or a.steps != b.steps:
-        return _made(
+        return answer(
             question, "cannot_tell", "two jobs that are not the same cannot be held against each other"
         )
     pairs = list(zip(a.runs, b.runs, strict=False))
     if first is None and all(x.losses == y.losses for x, y in pairs):
         points = sum(len(x.points) for x, _ in pairs)
         text = f"equal bit for bit: {len(pairs)} seeds, {a.steps} steps, the state at {points} points"
-        return _made(question, "pass", text, values={**values, "class": "bitwise"})
+        return answer(question, "pass", text, source=SOURCE, values={**values, "class": "bitwise"})
     if len(pairs) < LEAST:
         text = f"not equal bit for bit, and {len(pairs)} seeds have no spread: at least {LEAST}{where}"
-        return _made(question, "cannot_tell", text, values=values)
+        return answer(question, "cannot_tell", text, source=SOURCE, values=values)
     worst = max(_over_spread(a, b), key=lambda x: x[0], default=(math.nan, 0, 0.0, 0.0))
     share, step, far, spread = worst
     values |= {"largest_over_spread": share, "largest_at_step": step, "largest": far, "spread": spread}
     told = f"the losses differ by up to {far:.3g} where seeds differ by {spread:.3g} (step {step:,})"
     if share <= 1:
         text = f"not equal bit for bit, within the spread of {len(pairs)} seeds: {told}{where}"
-        return _made(question, "pass", text, values={**values, "class": "within the spread"})
+        return answer(question, "pass", text, source=SOURCE, values={**values, "class": "within the spread"})
     text = f"different: {told}{where}"
     look = ["what was changed; a second change beside it", "a job too short or too small to have a spread"]
-    return _made(question, "fail", text, values={**values, "class": "different"}, look_at=look)
+    return answer(
+        question, "fail", text, source=SOURCE, values={**values, "class": "different"}, look_at=look
+    )
 
 
 def _over_spread(a: schemas.Canary, b: schemas.Canary) -> Iterator[tuple[float, int, float, float]]:
@@ -187,21 +190,3 @@ def _over_spread(a: schemas.Canary, b: schemas.Canary) -> Iterator[tuple[float, 
             yield (far / spread if spread else math.inf), i + 1, far, spread
         else:
             yield 0.0, i + 1, far, spread
-
-
-def _made(
-    question: str,
-    outcome: schemas.Outcome,
-    text: str,
-    *,
-    values: dict[str, object] | None = None,
-    look_at: list[str] | None = None,
-) -> schemas.Answer:
-    return schemas.Answer(
-        question=question,
-        outcome=outcome,
-        text=text,
-        values={k: schemas.Scalar.of(v) for k, v in (values or {}).items()},
-        source=SOURCE if question == "sides_agree" else None,
-        look_at=look_at or [],
-    )

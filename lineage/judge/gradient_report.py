@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from .._rooms import schemas
 from .layers import layer_of
+from .rung_answers import answer, some
 
 SHRINKS = 1e3
 """Times by which the first third of a stack of layers may differ from its last third, by root mean square."""
 LARGE, SMALL = 0.1, 1e-7
 """Update over weight, by norm, of one step."""
-MOST = 64
 _STACKED = re.compile(r"^(?P<stack>.*?)\.?(?P<place>\d+)$")
 SOURCE = {
     "none": "requires_grad without a gradient after the backward pass of this batch",
@@ -78,7 +78,7 @@ def _none(rows: Sequence[Row]) -> schemas.Answer:
             "gradient_arrives", "pass", f"all {len(trainable):,} trainable parameters have a gradient", "none"
         )
     said = [
-        f"{len(found):,} {words}: {_some(found)}"
+        f"{len(found):,} {words}: {some(found)}"
         for found, words in ((never, "have no gradient"), (zero, "have none but zeros"))
         if found
     ]
@@ -94,7 +94,7 @@ def _finite(rows: Sequence[Row]) -> schemas.Answer:
     broken = [r.name for r in rows if r.broken]
     if not broken:
         return _made("gradient_is_finite", "pass", "every gradient is finite", "none")
-    text = f"{len(broken):,} gradients have elements that are not finite: {_some(broken)}"
+    text = f"{len(broken):,} gradients have elements that are not finite: {some(broken)}"
     return _made("gradient_is_finite", "fail", text, "none", broken)
 
 
@@ -138,7 +138,7 @@ def _ratio(rows: Sequence[Row]) -> schemas.Answer:
     text += f" ({', '.join(ways)})"
     if large or small:
         said = [
-            f"{len(f):,} {w}: {_some(f)}"
+            f"{len(f):,} {w}: {some(f)}"
             for f, w in ((large, f"above {LARGE:g}"), (small, f"below {SMALL:g}"))
             if f
         ]
@@ -161,7 +161,7 @@ def _decay(rows: Sequence[Row]) -> schemas.Answer:
     if not decayed and not embeddings:
         return _made("decay_on_vectors", "pass", "no norm, bias or embedding has weight decay", "decay")
     said = [
-        f"{len(found):,} {words}: {_some(found)}"
+        f"{len(found):,} {words}: {some(found)}"
         for found, words in ((decayed, "norms, biases and vectors"), (embeddings, "embeddings"))
         if found
     ]
@@ -178,10 +178,6 @@ def _mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-
-
 def _made(
     question: str,
     outcome: schemas.Outcome,
@@ -191,13 +187,4 @@ def _made(
     look_at: Sequence[str] = (),
     values: dict[str, object] | None = None,
 ) -> schemas.Answer:
-    return schemas.Answer(
-        question=question,
-        outcome=outcome,
-        text=text,
-        names=list(names[:MOST]),
-        count=len(names) if names else None,
-        values={k: schemas.Scalar.of(v) for k, v in (values or {}).items()},
-        source=SOURCE[source],
-        look_at=list(look_at),
-    )
+    return answer(question, outcome, text, names=names, values=values, source=SOURCE[source], look_at=look_at)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .._rooms import schemas
+from .rung_answers import answer, some
 
-MOST = 64
 SIXTEEN = ("float16", "bfloat16")
 _SOFTMAX = ("_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp")
 _STATISTICS = ("mean", "var", "var_mean", "std", "std_mean", "rsqrt", "pow", "linalg_vector_norm", "norm")
@@ -163,7 +163,7 @@ def _state(r: Recipe) -> schemas.Answer:
     if not low:
         return _pass(question, f"{len(r.state):,} tensors of optimizer state are in float32", "state")
     types = ", ".join(sorted(set(low.values())))
-    text = f"{len(low):,} of {len(r.state):,} tensors of optimizer state are in {types}: {_some(low)}"
+    text = f"{len(low):,} of {len(r.state):,} tensors of optimizer state are in {types}: {some(low)}"
     look = [
         "parameters of 16 bits give state of 16 bits: float32 copies, or float32 parameters under autocast"
     ]
@@ -178,7 +178,7 @@ def _master(r: Recipe) -> schemas.Answer:
     if not low:
         return _pass(question, f"{len(r.held):,} parameters are updated in float32", "state")
     types = ", ".join(sorted(set(low.values())))
-    text = f"{len(low):,} of {len(r.held):,} parameters are updated in {types}: {_some(low)}"
+    text = f"{len(low):,} of {len(r.held):,} parameters are updated in {types}: {some(low)}"
     look = [
         "small updates are rounded away: float32 parameters with autocast, float32 copies, or stochastic rounding"
     ]
@@ -195,7 +195,7 @@ def _scaler(r: Recipe) -> schemas.Answer:
             question, f"{len(_modules(low)):,} modules run in float16, under a gradient scaler", "scaler"
         )
     why = "the scaler that was given is off" if r.scaler is False else "no gradient scaler was given"
-    text = f"{len(_modules(low)):,} modules run in float16, and {why}: {_some(_modules(low))}"
+    text = f"{len(_modules(low)):,} modules run in float16, and {why}: {some(_modules(low))}"
     return _made(question, "fail", text, "scaler", _modules(low), ["torch.amp.GradScaler, or bfloat16"])
 
 
@@ -213,7 +213,7 @@ def _fp8(r: Recipe) -> schemas.Answer:
         elif not held and name not in anew:
             none.append(name)
     said = [
-        f"{len(found):,} {words}: {_some(found)}"
+        f"{len(found):,} {words}: {some(found)}"
         for found, words in (
             (none, "modules cast to float8 without a scale, held or made anew"),
             (
@@ -242,11 +242,6 @@ def _modules(ran: Iterable[Ran]) -> list[str]:
     return list(dict.fromkeys(x.module for x in ran))
 
 
-def _some(names: Collection[str]) -> str:
-    shown = list(names)[:4]
-    return ", ".join(shown) + (", ..." if len(names) > len(shown) else "")
-
-
 def _fail(
     question: str, ran: Sequence[Ran], text: str, source: str, look_at: Sequence[str]
 ) -> schemas.Answer:
@@ -257,7 +252,7 @@ def _fail(
     return _made(
         question,
         "fail",
-        f"{text} {types} in {len(names):,} modules: {_some(names)}{of}",
+        f"{text} {types} in {len(names):,} modules: {some(names)}{of}",
         source,
         names,
         look_at,
@@ -280,12 +275,4 @@ def _made(
     names: Sequence[str] = (),
     look_at: Sequence[str] = (),
 ) -> schemas.Answer:
-    return schemas.Answer(
-        question=question,
-        outcome=outcome,
-        text=text,
-        names=list(names[:MOST]),
-        count=len(names) if names else None,
-        source=SOURCE[source],
-        look_at=list(look_at),
-    )
+    return answer(question, outcome, text, names=names, source=SOURCE[source], look_at=look_at)

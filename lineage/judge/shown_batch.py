@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .._rooms import schemas
+from .rung_answers import MOST, answer, some
 
-MOST = 64
 SHARE = 0.9
 """Of the places that can tell, so many have to agree with one shift before it is named."""
 LEAST = 8
@@ -116,12 +116,12 @@ def shift_of(t: Tokens, m: Meaning) -> tuple[int | None, dict[int, float], int]:
 def _shift(t: Tokens, m: Meaning) -> schemas.Answer:
     question = "labels_shifted_once"
     if t.labels is None:
-        return _made(question, "cannot_tell", "the batch has no labels")
+        return answer(question, "cannot_tell", "the batch has no labels")
     shift, shares, places = shift_of(t, m)
     values: dict[str, object] = {"places": places, **{f"agree_with_shift_{s}": v for s, v in shares.items()}}
     if shift is None:
         text = f"labels are no shift of the ids by 0, 1 or 2 ({places:,} places can tell): another task or target"
-        return _made(question, "cannot_tell", text, values=values)
+        return answer(question, "cannot_tell", text, values=values)
     found = (
         "labels equal the ids at their own place",
         "labels are the next id",
@@ -130,16 +130,16 @@ def _shift(t: Tokens, m: Meaning) -> schemas.Answer:
     if m.shifts is None:
         if shift == 2:
             text = f"{found}: shifted twice in the data already, whatever the model does"
-            return _made(question, "fail", text, values=values, look_at=_SHIFTED)
+            return answer(question, "fail", text, values=values, look_at=_SHIFTED)
         wants = "shifts by itself" if shift == 0 else "does not shift"
         text = f"{found}: right for a model that {wants}. Whether yours does is not known here: shifts="
-        return _made(question, "cannot_tell", text, values=values)
+        return answer(question, "cannot_tell", text, values=values)
     total = shift + m.shifts
     does = "shifts once more" if m.shifts else "does not shift"
     if total == 1:
-        return _made(question, "pass", f"{found}, and the model {does}", values=values)
+        return answer(question, "pass", f"{found}, and the model {does}", values=values)
     word = "not shifted at all: the model is taught to copy" if total == 0 else f"shifted {_times(total)}"
-    return _made(question, "fail", f"{found}, and the model {does}: {word}", values=values, look_at=_SHIFTED)
+    return answer(question, "fail", f"{found}, and the model {does}: {word}", values=values, look_at=_SHIFTED)
 
 
 _SHIFTED = (
@@ -155,24 +155,24 @@ def _times(n: int) -> str:
 def _ignored(t: Tokens, m: Meaning) -> schemas.Answer:
     question = "ignore_index_is_known"
     if t.labels is None:
-        return _made(question, "cannot_tell", "the batch has no labels")
+        return answer(question, "cannot_tell", "the batch has no labels")
     odd = Counter(
         v for row in t.labels for v in row if v < 0 and v != m.ignore_index and v not in m.placeholders
     )
     if odd:
         shown = ", ".join(f"{v} ({n:,} times)" for v, n in odd.most_common(4))
         text = f"labels hold {shown}; {m.ignore_index} is what the loss ignores"
-        return _made(question, "fail", text, look_at=["another ignore_index in the data than in the loss"])
+        return answer(question, "fail", text, look_at=["another ignore_index in the data than in the loss"])
     n = sum(v == m.ignore_index for row in t.labels for v in row)
-    return _made(question, "pass", f"{n:,} labels are {m.ignore_index}, and no other label is below 0")
+    return answer(question, "pass", f"{n:,} labels are {m.ignore_index}, and no other label is below 0")
 
 
 def _padding(t: Tokens, m: Meaning) -> schemas.Answer:
     question = "padding_is_no_label"
     if t.labels is None:
-        return _made(question, "cannot_tell", "the batch has no labels")
+        return answer(question, "cannot_tell", "the batch has no labels")
     if t.mask is None and m.pad_id is None:
-        return _made(
+        return answer(
             question, "cannot_tell", "the batch has no attention mask, and the id of padding is not known"
         )
     wrong: list[str] = []
@@ -185,10 +185,10 @@ def _padding(t: Tokens, m: Meaning) -> schemas.Answer:
             n += len(bad)
             wrong.append(f"row {row}, place {bad[0]}")
     if wrong:
-        text = f"{n:,} places of padding in {len(wrong):,} rows have a label that counts: {_some(wrong)}"
+        text = f"{n:,} places of padding in {len(wrong):,} rows have a label that counts: {some(wrong)}"
         look = ["a collator that pads labels with the id of padding and not with the ignore index"]
-        return _made(question, "fail", text, names=wrong, look_at=look)
-    return _made(question, "pass", "no label of padding counts")
+        return answer(question, "fail", text, names=wrong, look_at=look)
+    return answer(question, "pass", "no label of padding counts")
 
 
 def _target_held(held: Sequence[bool], i: int) -> bool:
@@ -199,25 +199,25 @@ def _target_held(held: Sequence[bool], i: int) -> bool:
 def _masked(t: Tokens, m: Meaning) -> schemas.Answer:
     question = "rows_have_labels"
     if t.labels is None:
-        return _made(question, "cannot_tell", "the batch has no labels")
+        return answer(question, "cannot_tell", "the batch has no labels")
     none = [f"row {row}" for row in range(len(t.ids)) if not any(counts(t, m, row))]
     if none:
-        text = f"in {len(none):,} of {len(t.ids):,} rows no label counts: {_some(none)}"
+        text = f"in {len(none):,} of {len(t.ids):,} rows no label counts: {some(none)}"
         look = [
             "a prompt that fills the whole row, so that the answer was cut off",
             "a mean over such a micro-batch is 0 / 0",
         ]
-        return _made(question, "fail", text, names=none, look_at=look)
+        return answer(question, "fail", text, names=none, look_at=look)
     shares = [sum(c) / max(len(c), 1) for c in (counts(t, m, row) for row in range(len(t.ids)))]
     text = f"labels count in each of {len(shares):,} rows, at {min(shares):.0%} to {max(shares):.0%} of the places"
-    return _made(question, "pass", text)
+    return answer(question, "pass", text)
 
 
 def _special(t: Tokens, m: Meaning) -> schemas.Answer:
     question = "special_tokens"
     if not m.bos_ids and not m.eos_ids:
         text = "neither the id of BOS nor that of EOS is known: a tokenizer tells, if it has any"
-        return _made(question, "cannot_tell", text)
+        return answer(question, "cannot_tell", text)
     doubled, found = [], []
     for row, ids in enumerate(t.ids):
         held = [v for v, is_ in zip(ids, real(t, m, row), strict=True) if is_]
@@ -230,12 +230,12 @@ def _special(t: Tokens, m: Meaning) -> schemas.Answer:
     text = f"BOS {_span([b for b, _ in found])} and EOS {_span([e for _, e in found])} times in a row"
     if doubled:
         look = ["a chat template that writes BOS, and a tokenizer that adds it again (add_special_tokens)"]
-        said = f"{text}; two BOS after each other in {len(doubled):,} rows: {_some(doubled)}"
-        return _made(question, "fail", said, names=doubled, values=values, look_at=look)
+        said = f"{text}; two BOS after each other in {len(doubled):,} rows: {some(doubled)}"
+        return answer(question, "fail", said, names=doubled, values=values, look_at=look)
     if m.eos_ids and not any(e for _, e in found):
         text += ": where no text of the batch ends, none has to stand"
-        return _made(question, "cannot_tell", text, values=values)
-    return _made(question, "pass", text, values=values)
+        return answer(question, "cannot_tell", text, values=values)
+    return answer(question, "pass", text, values=values)
 
 
 def _packing(t: Tokens, m: Meaning) -> schemas.Answer:
@@ -249,7 +249,7 @@ def _packing(t: Tokens, m: Meaning) -> schemas.Answer:
             if known
             else "neither segment ids nor the id of EOS tell documents apart"
         )
-        return _made(question, "pass" if known else "cannot_tell", text)
+        return answer(question, "pass" if known else "cannot_tell", text)
     n = sum(map(len, found.values()))
     said = f"{n:,} borders between documents in {len(found):,} rows"
     if t.positions is not None:
@@ -257,18 +257,18 @@ def _packing(t: Tokens, m: Meaning) -> schemas.Answer:
             f"row {row}, place {i}" for row, at in found.items() for i in at if t.positions[row][i] != 0
         ]
         if through:
-            text = f"{said}; at {len(through):,} of them positions count through: {_some(through)}"
+            text = f"{said}; at {len(through):,} of them positions count through: {some(through)}"
             look = ["position ids that begin again at each document, or lengths that the attention is given"]
-            return _made(question, "fail", text, names=through, look_at=look)
-        return _made(question, "pass", f"{said}, and positions begin again at each")
+            return answer(question, "fail", text, names=through, look_at=look)
+        return answer(question, "pass", f"{said}, and positions begin again at each")
     if t.segments is not None or m.one_mask:
         what = "segment ids" if t.segments is not None else "a mask over pairs"
-        return _made(question, "pass", f"{said}, and the batch has {what}")
+        return answer(question, "pass", f"{said}, and the batch has {what}")
     text = (
         f"{said}; the batch has neither positions, segment ids nor a mask over pairs: attention crosses them, unless "
         "the model finds the borders by itself"
     )
-    return _made(question, "cannot_tell", text, names=[f"row {r}" for r in found])
+    return answer(question, "cannot_tell", text, names=[f"row {r}" for r in found])
 
 
 def borders(t: Tokens, m: Meaning, row: int) -> list[int]:
@@ -303,15 +303,15 @@ def _range(t: Tokens, m: Meaning) -> schemas.Answer:
                     wrong.append(f"{what} row {row}, place {i}: {v}")
     if wrong:
         limit = f"0 to {top - 1:,}" if top is not None else "0 and above"
-        text = f"{len(wrong):,} values are outside of {limit}: {_some(wrong)}"
-        return _made(
+        text = f"{len(wrong):,} values are outside of {limit}: {some(wrong)}"
+        return answer(
             question, "fail", text, names=wrong, look_at=["a tokenizer of another model", "damaged ids"]
         )
     if top is None:
-        return _made(
+        return answer(
             question, "cannot_tell", "no id is below 0; how many there are in the vocabulary is not known"
         )
-    return _made(question, "pass", f"all ids and labels are below {top:,}")
+    return answer(question, "pass", f"all ids and labels are below {top:,}")
 
 
 def _lengths(t: Tokens, m: Meaning) -> schemas.Answer:
@@ -325,41 +325,17 @@ def _lengths(t: Tokens, m: Meaning) -> schemas.Answer:
         f"row {row}: {width}" for row, (_, width) in enumerate(sizes) if most is not None and width > most
     ]
     values: dict[str, object] = {"tokens": [n for n, _ in sizes[:MOST]]}
-    said = [f"{len(short):,} near-empty rows: {_some(short)}"] if short else []
+    said = [f"{len(short):,} near-empty rows: {some(short)}"] if short else []
     said += (
-        [f"{len(long):,} rows longer than the model's {m.longest:,} positions: {_some(long)}"] if long else []
+        [f"{len(long):,} rows longer than the model's {m.longest:,} positions: {some(long)}"] if long else []
     )
     if said:
-        return _made(question, "fail", "; ".join(said), names=short + long, values=values)
+        return answer(question, "fail", "; ".join(said), names=short + long, values=values)
     total, width = sum(n for n, _ in sizes), sum(w for _, w in sizes)
     text = f"{total:,} tokens fill {total / max(width, 1):.0%} of {len(sizes):,} rows"
-    return _made(question, "pass", text, values=values)
+    return answer(question, "pass", text, values=values)
 
 
 def _span(values: Iterable[int]) -> str:
     every = sorted(set(values))
     return str(every[0]) if len(every) == 1 else f"{every[0]} to {every[-1]}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-def _made(
-    question: str,
-    outcome: schemas.Outcome,
-    text: str,
-    *,
-    names: Sequence[str] = (),
-    values: dict[str, object] | None = None,
-    look_at: Sequence[str] = (),
-) -> schemas.Answer:
-    return schemas.Answer(
-        question=question,
-        outcome=outcome,
-        text=text,
-        names=list(names[:MOST]),
-        count=len(names) if names else None,
-        values={k: schemas.Scalar.of(v) for k, v in (values or {}).items()},
-        look_at=list(look_at),
-    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from .._rooms import schemas
+from .rung_answers import answer
 
 TOLERANCE = 2e-3
 """Relative: what two passes in float32 over the same micro-batches may differ by, with room for bfloat16's sums."""
@@ -93,7 +94,7 @@ def _unusable(update: Update) -> str | None:
     return None
 
 
-def _values(update: Update) -> dict[str, schemas.Scalar]:
+def _values(update: Update) -> dict[str, object]:
     told: dict[str, object] = {
         "tokens": update.flat,
         "residual": update.residual,
@@ -101,20 +102,13 @@ def _values(update: Update) -> dict[str, schemas.Scalar]:
     }
     if update.weights is not None:
         told["weight_times_tokens"] = [w * update.total for w in update.weights]
-    return {k: schemas.Scalar.of(v) for k, v in told.items()}
+    return told
 
 
 def _answer(
     question: str, outcome: schemas.Outcome, text: str, update: Update, look_at: Sequence[str] = ()
 ) -> schemas.Answer:
-    return schemas.Answer(
-        question=question,
-        outcome=outcome,
-        text=text,
-        values=_values(update),
-        source=SOURCE,
-        look_at=list(look_at),
-    )
+    return answer(question, outcome, text, values=_values(update), source=SOURCE, look_at=look_at)
 
 
 def _equal(update: Update) -> schemas.Answer:

@@ -8,37 +8,7 @@ from typing import Any
 from uuid6 import uuid7
 
 from .._rooms import schemas
-
-MOST = 64
-"""Names that an answer lists; `count` tells how many there are."""
-
-
-def answer(
-    question: str,
-    outcome: schemas.Outcome,
-    text: str,
-    *,
-    names: Sequence[str] = (),
-    values: Mapping[str, Any] | None = None,
-    source: str | None = None,
-    look_at: Sequence[str] = (),
-) -> schemas.Answer:
-    """One answer, with at most `MOST` names."""
-    return schemas.Answer(
-        question=question,
-        outcome=outcome,
-        text=text,
-        names=list(names[:MOST]),
-        count=len(names) if names else None,
-        values=scalars(values),
-        source=source,
-        look_at=list(look_at),
-    )
-
-
-def scalars(values: Mapping[str, Any] | None) -> dict[str, schemas.Scalar]:
-    """Numbers and words as they are recorded."""
-    return {k: schemas.Scalar.of(v) for k, v in (values or {}).items()}
+from ..judge.rung_answers import scalars
 
 
 def outcome(answers: Sequence[schemas.Answer], main: Collection[str]) -> schemas.Outcome:

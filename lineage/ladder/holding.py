@@ -7,8 +7,9 @@ from typing import Any
 
 from .._rooms import schemas
 from ..capture.names import clean
+from ..judge.rung_answers import answer, some
 from ..probes.held import Held, look
-from .answers import answer, rung
+from .answers import rung
 from .recipe import of
 
 SOURCE = "comparison of torch.optim.Optimizer.param_groups with Module.named_parameters, by identity of the tensors"
@@ -75,7 +76,7 @@ def _answer(
     if not names:
         return answer(question, "pass", fine, values=values, source=SOURCE)
     meant = "; it is meant, by allow" if allowed else ""
-    text = f"{len(names):,} {wrong}: {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}{meant}"
+    text = f"{len(names):,} {wrong}: {some(names)}{meant}"
     outcome: schemas.Outcome = "pass" if allowed else bad
     return answer(question, outcome, text, names=names, values=values, source=SOURCE, look_at=look_at)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from .._rooms import schemas
 from ..capture.names import clean
+from ..judge.rung_answers import answer, some
 from . import holding, recipe
-from .answers import answer, rung
+from .answers import rung
 from .keeping import as_it_was
 
 STEPS, BELOW = 200, 0.1
@@ -234,7 +235,7 @@ def _arrives(course: _Course, names: Mapping[str, Any]) -> schemas.Answer:
             "gradient_arrives", "pass", f"all {len(trainable):,} trainable parameters had a gradient"
         )
     said = [
-        f"{len(found):,} {words}: {', '.join(found[:4])}{', ...' if len(found) > 4 else ''}"
+        f"{len(found):,} {words}: {some(found)}"
         for found, words in ((never, "had no gradient at all"), (zero, "had none but zeros"))
         if found
     ]

@@ -13,9 +13,10 @@ import torch
 from .._rooms import schemas
 from ..capture.names import clean
 from ..judge.layer_causes import kind
+from ..judge.rung_answers import answer
 from ..probes.deep import tensors
 from . import recipe
-from .answers import answer, rung
+from .answers import rung
 
 APART = 1e-4
 """Relative difference by L2 norm from which on two values in float32 are not alike. Sums in another order differ by a
