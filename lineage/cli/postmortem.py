@@ -85,9 +85,13 @@ def gather(subject: Subject, incident: str) -> postmortem.Given:
     judged = health.findings(subject.ledger)
     checked = audited.gather(subject.ledger, subject.graph, subject.cells, name, judged)
     from_tracker = (subject.ledger.path / pulled.NAME).is_file()
-    stands, _ = pulled.judged(audit_.audit(checked), pulled=from_tracker)
+    partial = bool(checked.unread)
+    stands, _ = pulled.judged(audit_.audit(checked), pulled=from_tracker, partial=partial)
     facts = report.gather(subject.ledger, subject.cells, judged)
-    not_judged = pulled.NOT_FROM_A_TRACKER if from_tracker else {}
+    not_judged = {
+        **(pulled.NOT_FROM_A_TRACKER if from_tracker else {}),
+        **(pulled.NOT_FROM_A_PART if partial else {}),
+    }
     return postmortem.Given(facts, hour, found, stands, not_judged)
 
 

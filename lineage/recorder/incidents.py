@@ -80,6 +80,7 @@ def of_group(rec: Recorder, w: Writer, raised: Raised) -> None:
     nothing = streams.Values(raised.step, schemas.now(), {}, [], [])
     _keep_batch(rec, w, nothing, raised.alarm, raised.record)
     if raised.own:
+        rec.steps.streams.onsets[raised.alarm.signal] += 1
         tell(rec, raised.alarm)
 
 

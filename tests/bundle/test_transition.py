@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
+import lineage
 import schemas
 from lineage.bundle import reading, verifying
 from lineage.capture.state import Lanes
@@ -253,6 +254,29 @@ def test_ranks_that_differ_leave_what_each_holds_of_the_tensors_that_do(tmp_path
     assert 10 in found.steps()
     assert verifying.verify(found.path).whole
     assert reading.choose(only(tmp_path).path).path == found.path
+
+
+def test_an_alarm_over_ranks_counts_where_the_run_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line at the end says how many there were, of values and of ranks that differ; the next command follows it."""
+    loop = Loop()
+    with lineage.attach(None, **loop.objects, dir=tmp_path, report=False) as rec:
+        loop.run(rec, 3)
+        writer = rec.begin()
+        assert writer is not None
+        alarm = schemas.Alarm(
+            code="LIN-A007",
+            phase="onset",
+            signal="replicas",
+            scope="group",
+            abnormal="differs",
+            value=1.0,
+            text="rank 0 holds other bits than ranks 1-2 at step 2",
+        )
+        incidents.of_group(rec, writer, Raised(alarm, 2, None, own=True))
+    assert "1 alarms" in caplog.text
+    assert "next: lineage first-bad" in caplog.text
 
 
 def test_what_is_shown_of_the_checkpoints_is_what_the_ledger_knows_by_now(tmp_path: Path) -> None:
