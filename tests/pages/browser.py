@@ -145,4 +145,5 @@ def comparison(browser: Any, side: MlflowSide, *names: str) -> Iterator[Any]:
             page.get_by_role("button", name=section).first.click()
         page.get_by_text("Show diff only").last.click()
         page.get_by_text("lineage/claims/throughput").wait_for(state="detached")
+        page.get_by_text("lineage/claims/loss_curve").first.wait_for()
         yield page

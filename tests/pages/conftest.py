@@ -36,9 +36,9 @@ def mlflow_side(tmp_path_factory: pytest.TempPathFactory, _mlflow_server: Server
     return side
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One browser for all pages."""
+    """One browser for all pages of a module: while it is open, no other one can be in this process."""
     from . import browser as browsers
 
     if browsers.CHROMIUM is None:

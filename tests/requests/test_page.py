@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("mlflow")
 pytest.importorskip("wandb")
 
+from lineage.cli import common
 from tests.wandb_home import own_home
 
 from .page import Example, Played, examples, play
@@ -41,6 +42,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Playe
         patch.chdir(folder)
         patch.syspath_prepend(str(REPOSITORY / "examples"))
         patch.setenv("COLUMNS", "160")
+        for console in (common.console, common.errors):  # they read it when they are made
+            patch.setattr(console, "_width", 160)
         patch.setenv("WANDB_MODE", "offline")
         patch.setenv("PYTHONPATH", str(REPOSITORY))
         (folder / "home").mkdir()
