@@ -128,6 +128,9 @@ def _sync(ledger: Ledger, own: set[str], *aliases: schemas.TrackerAlias, uri: st
     # knows (W&B keeps the config of the last log only), so all of it is shown again: that changes nothing twice.
     sent = [a for a in aliases if not (a.uri or "").startswith("offline:")]
     done = delivered.ids().union(*(Delivered(ledger.path, a).ids() for a in sent))
+    doubtful = _doubtful(ledger, own, tracker.kind, done)
+    done = {n for n in done if not any(segment in n for segment in doubtful.values())}
+    done -= {r.id for r in ledger.records if r.segment in doubtful.values()}
     out = Synced(aliases[0], already=len(done & {r.id for r in ledger.records}))
     page = trackers.Page(ledger.run, ledger=str(ledger.path))
     for s in ledger.segments:
@@ -148,7 +151,25 @@ def _sync(ledger: Ledger, own: set[str], *aliases: schemas.TrackerAlias, uri: st
         close(tracker)
     except (trackers.TrackerUnavailable, trackers.TrackerRefused) as e:
         out.problems.append(f"the page may lack its last values: {e}. Run `lineage sync` again later.")
+    if not out.problems:
+        for record in doubtful:
+            delivered.add(f"again:{record}")
     return out
+
+
+def _doubtful(ledger: Ledger, own: set[str], kind: str, done: set[str]) -> dict[str, str]:
+    """Record that a segment's tracker went away -> the segment, of whose notes nothing is known then.
+
+    W&B's client takes what it is given and sends it later: where it was killed, what it had taken is gone, though
+    noted as shown. All of the segment is shown once more, which changes nothing twice.
+    """
+    if kind != "wandb":
+        return {}
+    return {
+        r.id: r.segment
+        for r in ledger.of("degraded")
+        if r.segment in own and r.payload.part == "tracker" and f"again:{r.id}" not in done
+    }
 
 
 def _branches(

@@ -113,11 +113,6 @@ def test_after_wandb_core_is_killed_training_goes_on_the_process_ends_and_a_sync
     assert sync(only(root), alias).shown == 0
     assert {k: v for k, v in page.values.items() if k != "lineage/state"} == before
     starts = [p for p in points(page.history) if p == (1, 0)]
-    if not starts:
-        pytest.xfail(
-            "known: a point of the regime series that wandb-core took and had not sent when it was killed is noted as "
-            "shown, and sync does not give it again; the regime itself stands in the config"
-        )
     assert len(starts) == 1
 
 
