@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import shlex
@@ -157,8 +159,22 @@ def test_both_formats_have_the_same_sections_and_ask_people_for_four_parts(pages
     assert markdown.count("*Nobody has written this yet.*") == 4
 
 
-def test_the_page_runs_nothing_loads_nothing_and_shows_hostile_words_as_text(pages: Path) -> None:
-    html = (pages / "postmortem.html").read_text()
+def without_known_scripts(html: str) -> str:
+    """The page without the scripts that its policy names by their digests, and without data, which is not run."""
+    policy = re.search(r"script-src ([^;]*);", html)
+    allowed = policy[1] if policy else ""
+
+    def left(m: re.Match[str]) -> str:
+        digest = base64.b64encode(hashlib.sha256(m["text"].encode()).digest()).decode()
+        data = m["kind"] == ' type="application/json"' and "<" not in m["text"]
+        return "" if data or f"'sha256-{digest}'" in allowed else m[0]
+
+    return re.sub(r"<script(?P<kind>[^>]*)>(?P<text>.*?)</script>", left, html, flags=re.S)
+
+
+def test_the_page_runs_only_its_charts_loads_nothing_and_shows_hostile_words_as_text(pages: Path) -> None:
+    """What may run is named by digest; beside it there is no script, and no word of a person is one."""
+    html = without_known_scripts((pages / "postmortem.html").read_text())
     page = reading.Page(html)
     assert HOSTILE in "".join(page.text)
     tags = {t for t, _ in page.elements}
