@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import rung
-from .common import CliError, Json, console
+from .common import Json, console
 
 if TYPE_CHECKING:
     from ..judge.gradient_report import Row
@@ -27,9 +27,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Which parameters have no gradient, norms by depth, update over weight, and weight decay on norms and biases."""
-    built = rung.build(with_, device)
-    if built.loss is None:
-        raise CliError("this rung needs the loss of a micro-batch: return {'loss': ...} with the model")
+    built = rung.build(with_, device, needs=["loss"])
+    assert built.loss is not None  # asked for
     from ..ladder.gradients import gradient_report
 
     (batch,) = rung.batches(built)

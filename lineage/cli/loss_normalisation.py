@@ -26,7 +26,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Hold the gradient that your loop leaves against the token losses: which token counts how much."""
-    built = rung.build(with_, device)
+    built = rung.build(with_, device, needs=["loss"])
     given = rung.batches(built, micro_batches)
     from ..ladder.normalisation import NotComparable, loss_normalisation
 
@@ -46,8 +46,7 @@ def command(
 
 def passes(built: Built, micro: Any) -> Any:
     """Forward and backward of one update as `build` has them; gives the sum of what went backward."""
-    if built.loss is None:
-        raise CliError("this rung needs the loss of a micro-batch: return {'loss': ...} with the model")
+    assert built.loss is not None  # `build` was asked for it
     total = None
     for batch in micro:
         loss = built.loss(built.model, batch)

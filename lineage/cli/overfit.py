@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from . import rung
-from .common import CliError, Json
+from .common import Json
 
 NAME = "overfit"
 
@@ -31,11 +31,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Train on one batch again and again: loss, gradients, and whether the optimizer holds every parameter."""
-    built = rung.build(with_, device)
-    if built.loss is None or built.optimizer is None:
-        raise CliError(
-            "overfit needs loss and optimizer: return {'loss': ..., 'optimizer': ...} with the model"
-        )
+    built = rung.build(with_, device, needs=["loss", "optimizer"])
+    assert built.loss is not None  # asked for
     from ..ladder.one_batch import overfit
 
     (batch,) = rung.batches(built)

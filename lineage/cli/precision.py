@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import rung
-from .common import CliError, Json
+from .common import Json
 
 NAME = "precision"
 
@@ -16,9 +16,8 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Softmax, norms, loss and optimizer state below float32, fp16 without a scaler, fp8 without scales, by module."""
-    built = rung.build(with_, device)
-    if built.loss is None:
-        raise CliError("this rung needs the loss of a micro-batch: return {'loss': ...} with the model")
+    built = rung.build(with_, device, needs=["loss"])
+    assert built.loss is not None  # asked for
     from ..ladder.precision import precision_audit
 
     (batch,) = rung.batches(built)

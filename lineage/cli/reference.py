@@ -29,11 +29,7 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Hold a model against trusted code with the same weights: the first layer that makes a difference."""
-    built = rung.build(with_, device)
-    if built.reference is None:
-        raise CliError(
-            "this rung needs trusted code beside the model: return {'reference': ...}, see docs/ladder.md"
-        )
+    built = rung.build(with_, device, needs=["reference"])
     from ..ladder.reference import NotComparable, compare_models
 
     (batch,) = rung.batches(built)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,8 +45,8 @@ def torch() -> Any:
     return found
 
 
-def build(with_: str, device: str | None = None) -> Built:
-    """What the user's `build` gives. Raises `CliError`."""
+def build(with_: str, device: str | None = None, *, needs: Sequence[str] = ()) -> Built:
+    """What the user's `build` gives; `needs`: names that it has to give for this rung. Raises `CliError`."""
     if not with_:
         raise CliError(
             "--with names the function of yours that gives model, loss, optimizer and batches: --with "
@@ -60,9 +60,16 @@ def build(with_: str, device: str | None = None) -> Built:
         step=0, rank=rank, world_size=world, device=device or "cpu", checkpoint=None, config={}
     )
     try:
-        return building.build(building.find(with_), given)
+        built = building.build(building.find(with_), given)
     except building.BuildError as e:
         raise CliError(str(e)) from None
+    lacks = [name for name in needs if getattr(built, name) is None]
+    if lacks:
+        wanted = ", ".join(f"'{name}': ..." for name in lacks)
+        raise CliError(
+            f"this rung needs more of build: return {{{wanted}}} with the model, see docs/ladder.md"
+        )
+    return built
 
 
 def batches(built: Built, least: int = 1) -> list[Any]:

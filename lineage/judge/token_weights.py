@@ -15,7 +15,7 @@ TOLERANCE = 2e-3
 LEFT = 0.02
 """The share of the gradient that no weights explain, above which nothing is said of them."""
 SOURCE = (
-    "a sum over micro-batches of means is no mean over tokens: huggingface/transformers#34191 and #35203 (2024); "
+    "a sum over micro-batches of means is no mean over tokens: huggingface/transformers#34373 and #35203; "
     "the weights are of least squares over the gradients themselves"
 )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._rooms import schemas
+from .._rooms import schemas, trackers
 from ..judge import branches, graph
 from ..ledger.reader import Ledger
+from .contain import log
 from .delivery import key
 
 NAMES = {"wandb": "W&B", "mlflow": "MLflow"}
@@ -109,3 +110,11 @@ def _made_again(g: graph.Graph, segment: str, elsewhere: dict[str, str], step: i
 def _note(writer: Any, code: str, text: str) -> None:
     kind = writer.outbox.tracker.kind
     writer.write(schemas.TrackerNote(code=code, tracker=kind, text=text))
+
+
+def tell_version(writer: Any, kind: str) -> None:
+    """A tracker's client that the adapter was not tested on is said once; nothing is refused for it."""
+    text = trackers.versions.said(kind)
+    if text:
+        writer.write(schemas.TrackerNote(code=trackers.versions.CODE, tracker=kind, text=text))
+        log.warning("lineage: %s: %s", trackers.versions.CODE, text)

@@ -58,6 +58,15 @@ def saved(w: Writer, record: schemas.Checkpoint, path: Path) -> None:
         beside(path, fact)
 
 
+def say_parent(w: Writer, parent: Parent) -> None:
+    """What is wrong with the checkpoint that was named goes to the log and to the ledger."""
+    text = parent.said(w.ledger.parent)
+    if text:
+        w.write(schemas.TrackerNote(code="LIN-C001", tracker="ledger", text=text))
+        log.warning("lineage: %s", text)
+    w.tasks.put(lambda: warn(w, parent))
+
+
 def warn(w: Writer, parent: Parent) -> None:
     """A resume from a quarantined checkpoint is said loudly, and recorded as a finding. Once per checkpoint.
 

@@ -13,7 +13,7 @@ from .._rooms import schemas, trackers
 from ..capture import effective
 from ..capture.watched import LINES, Watched, readable
 from ..judge.drift import Declared
-from . import boundary, by_hand, incidents, mitigations, quarantine, saving, summary
+from . import boundary, by_hand, incidents, mitigations, on_page, quarantine, saving, summary
 from .captured import Recent
 from .contain import contained, describe, log
 from .followed import Followed
@@ -116,24 +116,17 @@ class Recorder:
             w.step = self.parent.checkpoint.step if self.parent.checkpoint else 0
         self._write_segment()
         self._tell_early(w)
-        self._tell_version(w)
+        if self.tracker is not None and self.world.rank == 0:
+            on_page.tell_version(w, self.tracker.kind)
         if self.now.config is not None and self.world.rank == 0:
             w.write(self.now.config)
         if self.parent is not None:
-            self._say_parent(w, self.parent)
+            quarantine.say_parent(w, self.parent)
         w.tasks.put(lambda: self.surroundings.write(w))
         if self.world.rank == 0 and self.parent is not None:
             w.tasks.put(lambda: incidents.warn_if_damaged(w))
         incidents.follow(self, w)
         self.hardware = watcher.start(w)
-
-    def _tell_version(self, w: Writer) -> None:
-        """A tracker's client that the adapter was not tested on is said once; nothing is refused for it."""
-        kind = self.tracker.kind if self.tracker is not None and self.world.rank == 0 else ""
-        text = trackers.versions.said(kind)
-        if text:
-            w.write(schemas.TrackerNote(code=trackers.versions.CODE, tracker=kind, text=text))
-            log.warning("lineage: %s: %s", trackers.versions.CODE, text)
 
     def _write_run(self, w: Writer) -> None:
         """Rank 0 writes the run down, with the one that it was forked from as far as that is known."""
@@ -145,14 +138,6 @@ class Recorder:
                 uid=w.ids.run, name=self.name, aliases=self._aliases(), fork_of=fork_of, source=w.ids.source
             )
         )
-
-    def _say_parent(self, w: Writer, parent: boundary.Parent) -> None:
-        """What is wrong with the checkpoint that was named goes to the log and to the ledger."""
-        text = parent.said(w.ledger.parent)
-        if text:
-            w.write(schemas.TrackerNote(code="LIN-C001", tracker="ledger", text=text))
-            log.warning("lineage: %s", text)
-        w.tasks.put(lambda: quarantine.warn(w, parent))
 
     def _ids(self) -> Ids:
         """Say which run and segment this is."""
@@ -265,7 +250,7 @@ class Recorder:
                 )
             if fork:  # the run was written down before its parent was named
                 self._write_run(self._writer)
-            self._say_parent(self._writer, self.parent)
+            quarantine.say_parent(self._writer, self.parent)
             self._write_segment()
 
     @contained("mitigation", "a declared mitigation is not recorded")

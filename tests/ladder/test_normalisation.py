@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -189,7 +190,7 @@ def under_ddp(rank: int, world: int, how: str) -> dict[str, Any]:
     def step(given: Sequence[Any]) -> None:
         own = sum(b["ids"].numel() for b in given)
         for i, b in enumerate(given):
-            with net.no_sync() if i < len(given) - 1 else __import__("contextlib").nullcontext():
+            with net.no_sync() if i < len(given) - 1 else contextlib.nullcontext():
                 losses = each(net, b).sum()
                 (losses * world / count if how == "global" else losses / own).backward()
 

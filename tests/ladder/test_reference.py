@@ -146,11 +146,11 @@ def ask(model: Any, reference: Any, **more: Any) -> tuple[dict[str, schemas.Answ
 
 
 def test_the_same_model_written_twice_is_alike_in_every_layer(reference: Any) -> None:
+    before = {n: t.clone() for n, t in reference.state_dict().items()}
     found, layers = ask(own(reference), reference)
     assert {q: a.outcome for q, a in found.items()} == dict.fromkeys(found, "pass")
     assert len(layers) == 3 + LAYERS * 12
     assert max(layer.made for layer in layers if layer.made is not None) < 1e-5
-    before = {n: t.clone() for n, t in reference.state_dict().items()}
     assert all(torch.equal(before[n], t) for n, t in reference.state_dict().items())
 
 
